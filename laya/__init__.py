@@ -1,0 +1,60 @@
+"""Typed decisions: calibrated answers to typed questions about texts, from one encoder forward pass.
+
+    >>> import laya
+    >>> agent = laya.load("mini")
+    >>> agent.predict("I was charged twice!", {"refund": {"type": "noul", "instructions": "The writer wants money back"}})
+
+Importing this package loads nothing heavy; torch and transformers come with the first agent.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from laya.agent import Agent, load
+    from laya.checkpoint import CheckpointError
+    from laya.hooks import AsyncHook, BaseHook, Hook, PredictContext, PredictHook
+    from laya.router import Router
+    from laya.routing import RouteDecision
+
+_HOMES = {
+    "Agent": "laya.agent",
+    "AsyncHook": "laya.hooks",
+    "BaseHook": "laya.hooks",
+    "CheckpointError": "laya.checkpoint",
+    "Hook": "laya.hooks",
+    "PredictContext": "laya.hooks",
+    "PredictHook": "laya.hooks",
+    "RouteDecision": "laya.routing",
+    "Router": "laya.router",
+    "load": "laya.agent",
+}
+
+__all__ = [
+    "Agent",
+    "AsyncHook",
+    "BaseHook",
+    "CheckpointError",
+    "Hook",
+    "PredictContext",
+    "PredictHook",
+    "RouteDecision",
+    "Router",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("laya")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'laya' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,191 @@
+"""Checkpoints: from a name, hub id or folder to verified files, and from those to a model with its weights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from laya.names import CheckpointSource
+
+if TYPE_CHECKING:
+    import torch
+
+    from laya.model import DecisionModel
+
+CONFIG_FILE = "rl_agent_config.json"
+WEIGHTS_FILE = "model.safetensors"
+_FILES = (CONFIG_FILE, WEIGHTS_FILE, "encoder/config.json", "tokenizer/tokenizer.json")
+_HUB_PATTERNS = (CONFIG_FILE, WEIGHTS_FILE, "encoder/*", "tokenizer/*")
+# torch's own parameter names of parts that some encoders bring and the decision model never runs.
+_UNUSED_ENCODER_PARTS = ("encoder.pooler.",)
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be found, or its files are not what the format says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint's files on this machine, looked over but with no weights loaded yet.
+
+    Attributes:
+        folder: Where they are.
+        config: The content of rl_agent_config.json.
+    """
+
+    folder: Path
+    config: Mapping[str, Any]
+
+    @property
+    def tokenizer_folder(self) -> Path:
+        """The folder of tokenizer.json."""
+        return self.folder / "tokenizer"
+
+    def budget(self, name: str, default: int) -> int:
+        """A token budget of the config: ``max_len`` or ``head_max_len``.
+
+        Raises:
+            CheckpointError: It is not a positive int.
+        """
+        value = self.config.get(name, default)
+        if type(value) is not int or value < 1:
+            raise CheckpointError(f"{self.folder / CONFIG_FILE}: {name} must be a positive number of tokens, not {value!r}")
+        return value
+
+
+def open_checkpoint(source: CheckpointSource, token: str | None = None, sha256: Mapping[str, str] | None = None) -> Checkpoint:
+    """Finds a checkpoint's files, downloading them if it lives on the hub, and looks them over.
+
+    Args:
+        source: Which checkpoint.
+        token: Hub token for private repositories.
+        sha256: File name inside the checkpoint to the digest it must have.
+
+    Raises:
+        CheckpointError: A file is missing, unreadable or not the one expected; the message names it and the mend.
+    """
+    folder = _locate(source, token)
+    missing = [name for name in _FILES if not (folder / name).is_file()]
+    if missing:
+        raise CheckpointError(f"{folder} is not a laya checkpoint: {', '.join(missing)} missing")
+    for name, digest in (sha256 or {}).items():
+        _verify(folder / name, digest)
+    path = folder / CONFIG_FILE
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not valid JSON: {error}") from None
+    if not isinstance(config, dict):
+        raise CheckpointError(f"{path} must hold a JSON object")
+    layout = config.get("option_layout", "sequential")
+    if layout != "sequential":
+        raise CheckpointError(f"{path}: option_layout {layout!r} is not supported; only 'sequential' is")
+    return Checkpoint(folder, config)
+
+
+def _locate(source: CheckpointSource, token: str | None) -> Path:
+    if source.bundled:
+        return Path(str(resources.files("laya") / "checkpoints" / source.location))
+    folder = Path(source.location).expanduser()
+    if folder.is_dir():
+        return folder / (source.subfolder or "")
+    if source.location.startswith((".", "/", "~")) or source.location.count("/") != 1:
+        raise CheckpointError(
+            f"checkpoint {source.location!r} was not found: it is no folder here, no hub id (owner/name) and no known name; "
+            "'mini' needs no download"
+        )
+    return _download(source, token) / (source.subfolder or "")
+
+
+def _download(source: CheckpointSource, token: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+
+    prefix = f"{source.subfolder}/" if source.subfolder else ""
+    try:
+        return Path(
+            snapshot_download(
+                source.location, revision=source.revision, token=token, allow_patterns=[prefix + name for name in _HUB_PATTERNS]
+            )
+        )
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CheckpointError(
+            f"checkpoint {source.location!r} could not be fetched from the hub ({reason}); check the name, the network and the token, "
+            "or give a local folder; 'mini' needs no download"
+        ) from error
+
+
+def _verify(path: Path, digest: str) -> None:
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing, but a sha256 was given for it")
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != digest.lower():
+        raise CheckpointError(f"{path} has sha256 {found}, not the {digest} that was asked for")
+
+
+def build_model(checkpoint: Checkpoint) -> DecisionModel:
+    """Builds a checkpoint's model and puts its weights in, in fp32.
+
+    Raises:
+        CheckpointError: Tensors are missing, unexpected or of another shape; the first five are named.
+    """
+    from transformers import AutoConfig, AutoModel
+
+    from laya.model import DecisionModel
+
+    path = checkpoint.folder / CONFIG_FILE
+    try:
+        encoder_config = AutoConfig.from_pretrained(str(checkpoint.folder / "encoder"), trust_remote_code=False)
+        encoder = AutoModel.from_config(encoder_config, attn_implementation="sdpa", trust_remote_code=False)
+    except (ValueError, KeyError, OSError) as error:
+        raise CheckpointError(f"{checkpoint.folder / 'encoder' / 'config.json'} describes no encoder that can be built: {error}") from error
+    act_costs = checkpoint.config.get("act_costs", {})
+    head_layers = checkpoint.config.get("head_layers", 2)
+    if not isinstance(act_costs, Mapping):
+        raise CheckpointError(f"{path}: act_costs must map names to costs, not {act_costs!r}")
+    if type(head_layers) is not int or head_layers < 0:
+        raise CheckpointError(f"{path}: head_layers must be a number of layers, not {head_layers!r}")
+    model = DecisionModel(encoder, head_layers, n_act=len(act_costs) + 1)
+    if hasattr(encoder, "pooler"):
+        encoder.pooler = None
+    model.load_state_dict(_read_weights(checkpoint.folder / WEIGHTS_FILE, model))
+    return model.eval()
+
+
+def _read_weights(path: Path, model: DecisionModel) -> dict[str, torch.Tensor]:
+    """Reads the tensors that the model has, after checking every name and shape against it."""
+    from safetensors import SafetensorError, safe_open
+
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            # `temperature` travels in the file too, but the config's are the ones that count.
+            found = {
+                name: tuple(file.get_slice(name).get_shape())
+                for name in file.keys()  # noqa: SIM118 the file object is no mapping
+                if name != "temperature" and not name.startswith(_UNUSED_ENCODER_PARTS)
+            }
+            problems = [
+                ("missing", [name for name in wanted if name not in found]),
+                ("unexpected", [name for name in found if name not in wanted]),
+                (
+                    "of another shape",
+                    [f"{name} {found[name]}, not {shape}" for name, shape in wanted.items() if found.get(name, shape) != shape],
+                ),
+            ]
+            told = [f"{len(names)} {what} ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})" for what, names in problems if names]
+            if told:
+                raise CheckpointError(f"{path} does not fit its config: tensors {'; '.join(told)}")
+            with warnings.catch_warnings():
+                # The tensors are copied into the model at once, so that they map a read-only file does no harm.
+                warnings.filterwarnings("ignore", message=".*not writable.*")
+                return {name: file.get_tensor(name).float() for name in wanted}
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is not a safetensors file: {error}") from error

@@ -1,0 +1,116 @@
+"""The torch engine: packed micro-batches through a DecisionModel on a CPU or a GPU."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+
+from laya.engine.base import PaddedBatch, RowScore, pad_batch
+from laya.engine.packing import pack
+from laya.model import DecisionModel
+from laya.sequences import TokenSequence
+
+CPU_TOKEN_BUDGET = 4096
+"""Padded tokens of a pass on a CPU: enough to keep the cores busy, little enough that activations stay in cache."""
+GPU_TOKEN_BUDGET = 65536
+"""Padded tokens of a pass on a GPU."""
+
+_AMP_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": None}
+
+
+def pick_device(device: str | None) -> torch.device:
+    """The device asked for, or the best one there is.
+
+    Raises:
+        ValueError: torch does not know it or cannot use it here.
+    """
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+        torch.empty(1, device=found)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {device!r} cannot be used here ({reason}); leave device out to let it be chosen") from None
+    return found
+
+
+def amp_dtype(name: object, source: str) -> torch.dtype | None:
+    """The torch type that a checkpoint's ``amp_dtype`` names; None means full precision.
+
+    Raises:
+        ValueError: The name is not one of bf16, fp16, fp32.
+    """
+    if name is None:
+        return None
+    if not isinstance(name, str) or name not in _AMP_DTYPES:
+        raise ValueError(f"{source}: amp_dtype must be one of {', '.join(_AMP_DTYPES)}, not {name!r}")
+    return _AMP_DTYPES[name]
+
+
+class TorchEngine:
+    """Scores rows with torch.
+
+    Args:
+        model: The model, with its weights.
+        pad_id: Token id that fills short rows.
+        device: Where it runs.
+        autocast: Type of the matrix products; None computes in fp32.
+        compile_model: Whether to run the model through torch.compile.
+        token_budget: Padded tokens of one forward pass; None picks one for the device.
+    """
+
+    def __init__(
+        self,
+        model: DecisionModel,
+        pad_id: int,
+        device: torch.device,
+        autocast: torch.dtype | None = None,
+        compile_model: bool = False,
+        token_budget: int | None = None,
+    ) -> None:
+        self.device = device
+        self.autocast = autocast
+        self.token_budget = token_budget or (CPU_TOKEN_BUDGET if device.type == "cpu" else GPU_TOKEN_BUDGET)
+        self._pad_id = pad_id
+        self._model = model.eval().requires_grad_(False).to(device)
+        self._forward = torch.compile(self._model, dynamic=True) if compile_model else self._model
+        # One pass at a time: two would share the cores (or the GPU) and double the memory, and gain nothing.
+        self._turn = threading.Lock()
+
+    def score(self, rows: Sequence[TokenSequence], max_rows: int | None = None, sort: bool = True) -> list[RowScore]:
+        """Scores rows and returns one RowScore each, in order; see `laya.engine.base.Engine`."""
+        scores: list[RowScore | None] = [None] * len(rows)
+        for batch in pack([len(row.ids) for row in rows], self.token_budget, max_rows, sort):
+            padded = pad_batch([rows[index] for index in batch], self._pad_id)
+            with self._turn:
+                logits, act = self._run(padded)
+            for index, row_logits, row_act in zip(batch, logits, act, strict=True):
+                scores[index] = RowScore(row_logits[: len(rows[index].markers)], row_act)
+        return [score for score in scores if score is not None]
+
+    @torch.inference_mode()
+    def _run(self, batch: PaddedBatch) -> tuple[list[list[float]], list[float]]:
+        ids, type_ids, markers, marker_mask = (
+            torch.from_numpy(array).to(self.device) for array in (batch.ids, batch.type_ids, batch.markers, batch.marker_mask)
+        )
+        mask = None if batch.mask is None else torch.from_numpy(batch.mask).to(self.device)
+        with self._precision():
+            logits, act = self._forward(ids, mask, type_ids, markers, marker_mask)
+        return logits.tolist(), act[:, 0].tolist()
+
+    def _precision(self) -> AbstractContextManager[object]:
+        return nullcontext() if self.autocast is None else torch.autocast(self.device.type, self.autocast)
+
+    def describe(self) -> dict[str, str]:
+        """Device, precision and kind of the engine."""
+        return {"engine": "torch", "device": str(self.device), "precision": str(self.autocast or torch.float32).removeprefix("torch.")}
+
+    def close(self) -> None:
+        """Frees the device's memory; the engine cannot be used afterwards."""
+        del self._model, self._forward
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()

@@ -1,0 +1,187 @@
+"""Calling one event on a list of hooks: raise policy, lock, timeout, and coroutines run from sync code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import inspect
+import math
+import threading
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import AbstractContextManager
+from typing import Any, cast
+
+from laya.hooks.context import PredictContext
+from laya.hooks.protocol import HOOK_EVENTS, check_hook
+
+# A start or route hook may veto the call, so the first error stops the rest. The others only watch: each of them gets its turn
+# (a span that was opened must be closed), and the first error is raised after the last one.
+_VETO_EVENTS = frozenset({"on_predict_start", "on_route"})
+
+
+def check_timeout(timeout: float | None) -> float | None:
+    """Returns a hook timeout as it is.
+
+    Args:
+        timeout: Seconds, or None for no limit.
+
+    Raises:
+        ValueError: It is neither None nor a positive, finite number.
+    """
+    if timeout is not None and (
+        isinstance(timeout, bool) or not isinstance(timeout, int | float) or not math.isfinite(timeout) or timeout <= 0
+    ):
+        raise ValueError(f"hooks_timeout must be a positive, finite number of seconds or None, not {timeout!r}")
+    return timeout
+
+
+def dispatch(
+    hooks: Iterable[Any],
+    event: str,
+    ctx: PredictContext,
+    *,
+    raise_errors: bool = True,
+    lock: AbstractContextManager[Any] | None = None,
+    timeout: float | None = None,
+) -> None:
+    """Calls one event on every hook that has it.
+
+    Args:
+        hooks: Hooks in order.
+        event: One of HOOK_EVENTS.
+        ctx: The context they get.
+        raise_errors: False turns a hook's exception into a RuntimeWarning and goes on.
+        lock: Held round each hook call, so that hooks of several threads take turns.
+        timeout: Seconds that each hook may take. With one, a hook runs on a helper thread in a copy of the caller's context
+            variables; one that overruns is left behind there.
+
+    Raises:
+        TimeoutError: A hook overran.
+        Exception: Whatever a hook raised, if ``raise_errors``.
+    """
+    first: Exception | None = None
+    for hook in hooks:
+        method = getattr(hook, event, None)
+        if method is None:
+            continue
+        try:
+            if timeout is not None:
+                _call_within(method, ctx, lock, timeout, event)
+            elif lock is not None:
+                with lock:
+                    _call(method, ctx)
+            else:
+                _call(method, ctx)
+        except Exception as error:
+            if not raise_errors:
+                warnings.warn(f"hook {hook!r} failed in {event}: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
+            elif event in _VETO_EVENTS:
+                raise
+            elif first is None:
+                first = error
+            else:
+                error.__context__ = None
+                first.add_note(f"a later hook failed too, {hook!r}: {type(error).__name__}: {error}")
+    if first is not None:
+        raise first
+
+
+def _call(method: Callable[[PredictContext], Any], ctx: PredictContext) -> None:
+    outcome = method(ctx)
+    if outcome is not None and inspect.isawaitable(outcome):
+        run_coroutine_sync(outcome)
+
+
+def _call_within(
+    method: Callable[[PredictContext], Any], ctx: PredictContext, lock: AbstractContextManager[Any] | None, timeout: float, event: str
+) -> None:
+    """Runs a hook on a helper thread; the lock is taken there, so that a hook may call back in under it."""
+    done = threading.Event()
+    failure: list[BaseException] = []
+    variables = contextvars.copy_context()
+
+    def run() -> None:
+        try:
+            if lock is None:
+                variables.run(_call, method, ctx)
+            else:
+                with lock:
+                    variables.run(_call, method, ctx)
+        except BaseException as error:
+            failure.append(error)
+        finally:
+            done.set()
+
+    threading.Thread(target=run, name=f"laya-hook-{event}", daemon=True).start()
+    if not done.wait(timeout):
+        raise TimeoutError(f"hook {method!r} took longer than hooks_timeout={timeout} seconds in {event}")
+    if failure:
+        raise failure.pop()
+
+
+@functools.lru_cache(maxsize=1)
+def _background_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="laya-hooks-loop", daemon=True).start()
+    return loop
+
+
+async def _finish(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def _own_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def run_coroutine_sync(coro: Awaitable[Any], loop: asyncio.AbstractEventLoop | None = None) -> Any:
+    """Runs an awaitable to completion from sync code and returns its value.
+
+    Args:
+        coro: A coroutine or another awaitable.
+        loop: A running event loop of another thread to run it on. Without one it runs by ``asyncio.run`` where the calling
+            thread has no running loop, else on a background loop, since blocking the thread's own loop would never end.
+
+    Raises:
+        ValueError: ``loop`` is not running, or is the calling thread's own.
+    """
+    own = _own_loop()
+    if loop is None and own is None:
+        return asyncio.run(_finish(coro))
+    if loop is not None and (not loop.is_running() or loop is own):
+        if inspect.iscoroutine(coro):
+            coro.close()
+        reason = "is the calling thread's own and would wait for itself" if loop is own else "is not running"
+        raise ValueError(f"cannot run a hook on the loop given: it {reason}; pass a loop that runs in another thread")
+    return asyncio.run_coroutine_threadsafe(_finish(coro), loop or _background_loop()).result()
+
+
+class AsyncHook:
+    """Makes a hook whose events are coroutines usable from sync calls.
+
+    Args:
+        hook: An object with one or more of the six events, ``async def`` or plain.
+        loop: A running event loop of another thread to run the coroutines on; see `run_coroutine_sync`.
+
+    Raises:
+        TypeError: ``hook`` is not a hook.
+    """
+
+    def __init__(self, hook: Any, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        check_hook(hook)
+        self.hook = hook
+        self.loop = loop
+        for event in HOOK_EVENTS:
+            method = getattr(hook, event, None)
+            if method is not None:
+                setattr(self, event, functools.partial(self._run, method))
+
+    def _run(self, method: Callable[[PredictContext], Any], ctx: PredictContext) -> None:
+        outcome = method(ctx)
+        if inspect.isawaitable(outcome):
+            run_coroutine_sync(cast("Coroutine[Any, Any, Any]", outcome), self.loop)

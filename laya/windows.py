@@ -1,0 +1,153 @@
+"""Long states: cutting them into windows, and choosing the window that answers each question."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from laya.answers import Answer, Result
+
+MIN_WINDOW = 64
+"""Fewest tokens of a default window, where the questions leave that much room."""
+_HEAD_SLACK = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One part of a long state.
+
+    Attributes:
+        token_start: First token of the state in it.
+        token_end: One past its last token.
+        text: What it says, cut out of the state's own text.
+    """
+
+    token_start: int
+    token_end: int
+    text: str
+
+
+def window_size(window: int | None, room: int, max_len: int, head_max_len: int) -> int:
+    """The window to use.
+
+    Args:
+        window: Tokens asked for, or None for the default.
+        room: The fewest tokens of state that fit behind any of the questions.
+        max_len: Longest sequence, in tokens.
+        head_max_len: Tokens for instructions and options.
+
+    Raises:
+        ValueError: The window is not positive, or the questions leave no room at all.
+    """
+    if window is not None and (type(window) is not int or window < 1):
+        raise ValueError(f"window must be a positive number of tokens, not {window!r}")
+    if room < 1:
+        raise ValueError(
+            f"the questions leave no room for the state within max_len={max_len}: use fewer or shorter options, or raise max_len"
+        )
+    if window is None:
+        return min(room, max(MIN_WINDOW, max_len - head_max_len - _HEAD_SLACK))
+    if window > room:
+        warnings.warn(f"window={window} is more than the questions leave room for; {room} tokens are used", RuntimeWarning, stacklevel=2)
+    return min(window, room)
+
+
+def window_stride(stride: int | None, window: int) -> int:
+    """The stride to use: half the window unless asked otherwise.
+
+    Raises:
+        ValueError: It is not positive, or wider than the window, so that some tokens would be read by no window.
+    """
+    if stride is None:
+        return max(1, window // 2)
+    if type(stride) is not int or stride < 1:
+        raise ValueError(f"stride must be a positive number of tokens, not {stride!r}")
+    if stride > window:
+        raise ValueError(f"stride={stride} is wider than the window of {window} tokens: the tokens between would be read by nobody")
+    return stride
+
+
+def split(text: str, spans: Sequence[tuple[int, int]], window: int, stride: int) -> list[Window]:
+    """Cuts a state into overlapping windows that together hold every token.
+
+    Args:
+        text: The state's text.
+        spans: Characters (start, end) of ``text`` that each token stands for.
+        window: Most tokens of a window.
+        stride: Tokens from one window's start to the next, at most.
+
+    Returns:
+        Windows in order. None starts or ends inside a character that takes several tokens.
+    """
+    windows: list[Window] = []
+    start = 0
+    while True:
+        end = _whole_character(spans, start, min(start + window, len(spans)))
+        text_start = spans[start][0] if start else 0
+        text_end = spans[end - 1][1] if end < len(spans) else len(text)
+        windows.append(Window(start, end, text[text_start:text_end]))
+        if end == len(spans):
+            return windows
+        start = max(start + 1, _whole_character(spans, start, min(start + stride, end)))
+
+
+def _whole_character(spans: Sequence[tuple[int, int]], start: int, end: int) -> int:
+    """Moves a cut back to where a character begins, unless that leaves nothing after ``start``."""
+    cut = end
+    while start < cut < len(spans) and spans[cut][0] < spans[cut - 1][1]:
+        cut -= 1
+    return cut if cut > start else end
+
+
+def merge(results: Sequence[Result], scored: int, windows: Sequence[Window] | None) -> Result:
+    """Chooses, question by question, the window whose answer stands for the whole state.
+
+    A noul is decided by the window with the largest P(true), a choice or score by the one with the highest answer_confidence; the
+    first of equals. That window's answer is taken whole.
+
+    Args:
+        results: One result a text.
+        scored: How many texts the model read; 0 if a hook answered instead.
+        windows: The windows, or None where the texts are not `split`'s: then no answer names a window.
+
+    Returns:
+        One result; its usage sums the numbers of all, and ``windows`` is ``scored``.
+
+    Raises:
+        ValueError: There is no result, because a hook left nothing to score.
+    """
+    if not results:
+        raise ValueError("no window was left to answer from: a hook emptied ctx.states or ctx.results")
+    usage = {**_sum_usage([result.get("usage") or {} for result in results]), "windows": scored}
+    if len(results) == 1:
+        return {**results[0], "usage": usage}
+    answers: dict[Any, Answer] = {}
+    for qid in results[0]["answers"]:
+        best = max(range(len(results)), key=lambda index: _weight(results[index]["answers"][qid]))
+        answers[qid] = dict(results[best]["answers"][qid])
+        if windows is not None:
+            decided = windows[best]
+            span = {"token_start": decided.token_start, "token_end": decided.token_end}
+            answers[qid]["window"] = {"index": best, **span, "count": len(windows)}
+    return {"model": results[0]["model"], "answers": answers, "usage": usage}
+
+
+def _weight(answer: Answer) -> float:
+    return float(answer["noul"] if answer["type"] == "noul" else answer["answer_confidence"])
+
+
+def _sum_usage(usages: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    total: dict[str, Any] = {}
+    for usage in usages:
+        for name, value in usage.items():
+            if isinstance(value, bool):
+                total[name] = total.get(name, False) or value
+            elif isinstance(value, int):
+                total[name] = total.get(name, 0) + value
+            elif isinstance(value, list):
+                total[name] = list(dict.fromkeys([*total.get(name, []), *value]))
+            else:
+                total.setdefault(name, value)
+    return total
