@@ -1,1 +1,6 @@
-"""The Ray layer."""
+"""The Ray layer: actors that host agents, the actor that places them, and the Router that clients hold."""
+
+from cluster.client import AgentLostError, ClusterRouter
+from cluster.residency import NoRoomError
+
+__all__ = ["AgentLostError", "ClusterRouter", "NoRoomError"]

@@ -16,9 +16,9 @@ from laya.runtime import PredictHooks
 from laya.states import serialize
 
 Request = Mapping[str, Any]
-"""``{"state", "questions"}`` and optionally model, task, lang, lang_guess, max_len, head_max_len."""
+"""``{"state", "questions"}`` and optionally model, task, lang, lang_guess, max_len, head_max_len, run_id."""
 
-_REQUEST_KEYS = frozenset({"state", "questions", "model", "task", "lang", "lang_guess", "max_len", "head_max_len"})
+_REQUEST_KEYS = frozenset({"state", "questions", "model", "task", "lang", "lang_guess", "max_len", "head_max_len", "run_id"})
 
 
 class AgentLike(Protocol):
@@ -226,6 +226,8 @@ class RoutedCalls(HookRegistry):
             max_len=request.get("max_len"),
             head_max_len=request.get("head_max_len"),
         )
+        if request.get("run_id") is not None:
+            ctx.run_id = str(request["run_id"])
         ctx.decision = self.table.decide(request["state"], request["questions"], wishes)
         hooks.fire("on_route", ctx)
         # A hook may have rewritten the decision; what it says is what happens.

@@ -103,6 +103,15 @@ class HookRegistry:
         self.hooks_timeout = check_timeout(hooks_timeout)
         self._hooks_turn = None if hooks_concurrent else threading.RLock()
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Locks stay behind; whether hooks take turns travels.
+        return {**self.__dict__, "_hooks_mutation": None, "_hooks_turn": self._hooks_turn is not None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._hooks_mutation = threading.Lock()
+        self._hooks_turn = threading.RLock() if state["_hooks_turn"] else None
+
     @property
     def hooks(self) -> list[Any]:
         """A copy of the installed hooks, in order."""

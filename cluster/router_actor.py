@@ -1,0 +1,260 @@
+"""The actor that decides which checkpoint sits in which slot: a thin shell round `cluster.residency`."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayError, RayTaskError
+
+from cluster.agent_actor import AgentActor
+from cluster.messages import AgentReport, Placement
+from cluster.residency import Close, Command, Drain, Grant, Load, Refuse, Residency
+from laya.hooks.context import PredictContext
+from laya.hooks.registry import HookRegistry
+from laya.names import CheckpointSource
+
+_POLL_S = 0.5
+"""Seconds between two looks at the agents: how fresh their last use is known, and how soon a death is noticed."""
+
+log = logging.getLogger("laya.cluster")
+
+
+class RouterActor(HookRegistry):
+    """Places checkpoints, evicts them, and fires on_load and on_evict. Payloads never pass through it.
+
+    Args:
+        sources: Checkpoint name to source.
+        slots: How many agents there may be at a time.
+        device: Where agents run.
+        token: Hub token.
+        agent_options: Ray options of each AgentActor (num_cpus, num_gpus, label_selector, ...).
+        threads: Threads of an agent's forward pass on a CPU.
+        min_residency_s: How long a checkpoint stays at least, in seconds.
+        hooks: Lifecycle hooks; they run here, in this process.
+        hooks_raise: False turns a hook's exception into a RuntimeWarning. With True it is logged: an eviction cannot be taken back.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, CheckpointSource],
+        slots: int,
+        device: str | None,
+        token: str | None,
+        agent_options: Mapping[str, Any],
+        threads: int,
+        min_residency_s: float,
+        hooks: list[Any],
+        hooks_raise: bool,
+    ) -> None:
+        super().__init__(hooks, hooks_raise=hooks_raise)
+        self._sources = dict(sources)
+        self._device = device
+        self._token = token
+        self._agent_options = dict(agent_options)
+        self._threads = threads
+        self._residency = Residency(slots, min_residency_s, time.monotonic)
+        self._agents: dict[int, Any] = {}
+        self._tickets = itertools.count()
+        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._changed = asyncio.Condition()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reports: dict[int, AgentReport] = {}
+        self._failures: dict[str, Exception] = {}
+        self._evictions = 0
+        self._loads = 0
+
+    async def ready(self) -> dict[str, Any]:
+        """Answers once the actor lives, with what it was set up for; starts watching the agents."""
+        if not self._tasks:
+            self._spawn(self._watch())
+        return {"slots": self._residency.slots}
+
+    async def register(self, name: str, source: CheckpointSource) -> None:
+        """Points a name at a checkpoint; replicas that are there already stay."""
+        self._sources[name] = source
+
+    async def place(self, checkpoint: str) -> Placement:
+        """Where a checkpoint can be asked, after loading it if it must be.
+
+        Raises:
+            laya.CheckpointError: It cannot be built.
+            NoRoomError: Every slot is pinned.
+        """
+        while not (placement := self._placement(checkpoint)).agents:
+            await self._wait_for(checkpoint)
+        return placement
+
+    async def _wait_for(self, checkpoint: str) -> None:
+        ticket = next(self._tickets)
+        granted = self._waiting[ticket] = asyncio.get_running_loop().create_future()
+        try:
+            self._perform(self._residency.place(checkpoint, ticket))
+            await granted
+        finally:
+            del self._waiting[ticket]
+            self._residency.abandon(ticket)
+
+    async def scale(self, checkpoint: str, replicas: int) -> Placement:
+        """Gives a checkpoint a number of replicas that it keeps, and returns when they are ready.
+
+        Raises:
+            ValueError: There are not that many slots.
+            laya.CheckpointError: One of them could not be built; the wish is dropped, those that are there stay.
+        """
+        self._failures.pop(checkpoint, None)
+        self._perform(self._residency.scale(checkpoint, replicas))
+        async with self._changed:
+            await self._changed.wait_for(
+                lambda: len(self._residency.ready(checkpoint)) >= replicas or self._residency.wanted(checkpoint) < replicas
+            )
+        if (error := self._failures.pop(checkpoint, None)) is not None:
+            raise error
+        return self._placement(checkpoint)
+
+    async def unload(self, checkpoint: str | None) -> list[str]:
+        """Drains and drops one checkpoint, or all; returns the names that have left, once they are gone."""
+        names = {replica.checkpoint for replica in self._residency.replicas.values() if checkpoint in (None, replica.checkpoint)}
+        leaving = list(self._residency.replicas) if checkpoint is None else self._residency.ids(checkpoint)
+        for name in names:
+            self._perform(self._residency.release(name))
+        async with self._changed:
+            await self._changed.wait_for(lambda: not any(replica in self._residency.replicas for replica in leaving))
+        return sorted(names)
+
+    async def pin(self, checkpoint: str) -> None:
+        """Keeps a checkpoint from being evicted."""
+        self._residency.pinned.add(checkpoint)
+
+    async def unpin(self, checkpoint: str) -> None:
+        """Lets a checkpoint be evicted again."""
+        self._residency.pinned.discard(checkpoint)
+        self._perform(self._residency.advance())
+
+    async def lost(self, replica: int) -> None:
+        """A client could not reach an agent: look whether it lives."""
+        agent = self._agents.get(replica)
+        if agent is not None:
+            await self._look_at(replica, agent)
+
+    async def status(self) -> dict[str, Any]:
+        """Slots, replicas and what the agents last said of themselves."""
+        replicas = [
+            {"id": replica.id, "checkpoint": replica.checkpoint, "state": replica.state.value, "report": self._reports.get(replica.id)}
+            for replica in self._residency.replicas.values()
+        ]
+        return {"slots": self._residency.slots, "replicas": replicas, "loads": self._loads, "evictions": self._evictions}
+
+    async def close(self) -> None:
+        """Ends every agent at once, for a session that is over; no request is waited for."""
+        for agent in self._agents.values():
+            ray.kill(agent, no_restart=True)
+        self._agents.clear()
+
+    def _placement(self, checkpoint: str) -> Placement:
+        ready = self._residency.ready(checkpoint)
+        return Placement(self._residency.epoch, {replica.id: self._agents[replica.id] for replica in ready})
+
+    def _perform(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case Load(replica, checkpoint):
+                    self._spawn(self._load(replica, checkpoint))
+                case Drain(replica):
+                    self._spawn(self._drain(replica))
+                case Close(replica, checkpoint):
+                    self._spawn(self._close(replica, checkpoint))
+                case Grant(ticket):
+                    if (waiting := self._waiting.get(ticket)) is not None and not waiting.done():
+                        waiting.set_result(None)
+                case Refuse(ticket, error):
+                    if (waiting := self._waiting.get(ticket)) is not None and not waiting.done():
+                        waiting.set_exception(error)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _load(self, replica: int, checkpoint: str) -> None:
+        agent = None
+        try:
+            source = self._sources[checkpoint]
+            actor_class = ray.remote(AgentActor).options(max_restarts=0, max_concurrency=1000, **self._agent_options)
+            agent = actor_class.remote(source, self._device, self._token, self._threads)
+            await agent.load.remote()
+        except Exception as error:
+            if agent is not None:
+                ray.kill(agent, no_restart=True)
+            failure = error.cause if isinstance(error, RayTaskError) else error
+            self._failures[checkpoint] = failure
+            self._perform(self._residency.failed(replica, failure))
+        else:
+            self._agents[replica] = agent
+            self._loads += 1
+            await self._fire("on_load", checkpoint, agent)
+            self._perform(self._residency.loaded(replica))
+        await self._tell()
+
+    async def _drain(self, replica: int) -> None:
+        try:
+            await self._agents[replica].drain.remote()
+        except RayActorError:
+            await self._bury(replica)
+        else:
+            self._perform(self._residency.emptied(replica))
+
+    async def _close(self, replica: int, checkpoint: str) -> None:
+        agent = self._agents[replica]
+        await self._fire("on_evict", checkpoint, None)
+        try:
+            await agent.close.remote()
+            ray.kill(agent, no_restart=True)
+            # Its slot is somebody's only once it is certain that the process holds nothing any more.
+            await agent.describe.remote()
+        except RayActorError:
+            pass
+        self._evictions += 1
+        await self._bury(replica)
+
+    async def _bury(self, replica: int) -> None:
+        self._agents.pop(replica, None)
+        self._reports.pop(replica, None)
+        self._perform(self._residency.gone(replica))
+        await self._tell()
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _watch(self) -> None:
+        """Keeps the last use of every agent known, notices deaths, and lets time pass for the residency."""
+        while True:
+            await asyncio.gather(*(self._look_at(replica, agent) for replica, agent in list(self._agents.items())))
+            self._perform(self._residency.advance())
+            await asyncio.sleep(_POLL_S)
+
+    async def _look_at(self, replica: int, agent: Any) -> None:
+        try:
+            report: AgentReport = await agent.describe.remote()
+        except RayActorError:
+            log.warning("agent %s of checkpoint died", replica)
+            await self._bury(replica)
+        except RayError as error:
+            log.warning("agent %s did not answer: %s", replica, error)
+        else:
+            self._reports[replica] = report
+            self._residency.report(replica, time.monotonic() - report.idle_s, report.in_flight)
+
+    async def _fire(self, event: str, checkpoint: str, agent: Any) -> None:
+        ctx = PredictContext(states=[], questions={}, model=checkpoint, agent=agent, router=self)
+        try:
+            # A hook may take its time or call back in; the actor goes on answering meanwhile.
+            await asyncio.to_thread(self._call_hooks().fire, event, ctx)
+        except Exception:
+            log.exception("a hook failed in %s of checkpoint %r", event, checkpoint)

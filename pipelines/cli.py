@@ -1,0 +1,236 @@
+"""The `laya` command. Heavy imports stay inside the commands, so that --help answers at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pipelines.config import AUTO, DEFAULT_MODEL, ROWS_PER_FRAGMENT, ScoreConfig
+from pipelines.inputs import InputError
+from pipelines.question_files import load_questions
+from pipelines.texts import read_texts
+
+if TYPE_CHECKING:
+    from laya.router import Router
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+_HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_QUESTIONS_HELP = "YAML or JSON file of question id to question, or the name of a bundled one (tickets, packages)."
+_MODEL_HELP = "Checkpoint: mini, english, multilingual, typed-decisions, a folder, a hub id, or 'auto' to choose by language."
+
+
+@click.group(context_settings=_HELP)
+@click.version_option(package_name="laya", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Typed decisions: calibrated answers to typed questions about texts.
+
+    \b
+    laya score tickets.jsonl --questions tickets --output out    score files
+    laya predict "Where is my parcel?" --questions tickets       ask about one text
+    laya route "Wo ist mein Paket?"                              which checkpoint would answer
+    """
+
+
+@cli.command(context_settings=_HELP)
+@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
+@click.option("--questions", "-q", required=True, metavar="FILE", help=_QUESTIONS_HELP)
+@click.option("--output", "-o", required=True, metavar="DIR", help="Folder for the part files; the same command again goes on there.")
+@click.option("--model", "-m", default=DEFAULT_MODEL, show_default=True, metavar="NAME", help=_MODEL_HELP)
+@click.option(
+    "--state",
+    "-s",
+    metavar="COLUMN[,COLUMN]",
+    help="Column that the questions are about; several make a dict. Default: state, text, body, message or content.",
+)
+@click.option("--agents", default=1, show_default=True, type=click.IntRange(1), help="Copies of the model that score at a time.")
+@click.option("--labels", multiple=True, metavar="QUESTION=COLUMN", help="Column with a question's right answers; may be repeated.")
+@click.option(
+    "--rows-per-fragment",
+    default=ROWS_PER_FRAGMENT,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Rows that are scored and committed as one.",
+)
+@click.option("--address", metavar="ADDRESS", help="Ray cluster to join ('auto' finds one here). Default: an embedded Ray.")
+@click.option("--quiet", is_flag=True, help="Show no progress, only the summary.")
+def score(
+    inputs: tuple[str, ...],
+    questions: str,
+    output: str,
+    model: str,
+    state: str | None,
+    agents: int,
+    labels: tuple[str, ...],
+    rows_per_fragment: int,
+    address: str | None,
+    quiet: bool,
+) -> None:
+    """Answer questions about every row of JSONL, CSV and Parquet files.
+
+    INPUT is a file, a folder or a glob. The output is Parquet: the input's columns, typed columns for each question, and a column
+    `laya` that says how a row was answered, or why it could not be. A run that was stopped goes on where it was.
+
+    \b
+    laya score mails/*.csv -q tickets -s subject,body -o out --agents 2
+    laya score tickets.jsonl -q my-questions.yaml -o out --labels team=true_team
+    """
+    from rich.console import Console
+
+    from pipelines.report import print_summary
+    from pipelines.score import score as run
+
+    config = ScoreConfig(
+        inputs=inputs,
+        questions=questions,
+        output=output,
+        model=model,
+        state=None if state is None else tuple(name.strip() for name in state.split(",")),
+        agents=agents,
+        labels=dict(_label(pair) for pair in labels),
+        rows_per_fragment=rows_per_fragment,
+        address=address,
+    )
+    try:
+        summary = run(config, None if quiet else Console(stderr=True))
+    except KeyboardInterrupt:
+        click.echo(f"\nstopped; what was committed stays in {output}, and the same command goes on there", err=True)
+        sys.exit(EXIT_INTERRUPTED)
+    print_summary(summary, load_questions(questions)[1], Console())
+
+
+def _label(pair: str) -> tuple[str, str]:
+    question, sign, column = pair.partition("=")
+    if not (question and sign and column):
+        raise click.UsageError(f"--labels {pair!r}: write QUESTION=COLUMN")
+    return question, column
+
+
+@cli.command(context_settings=_HELP)
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@click.option("--questions", "-q", required=True, metavar="FILE", help=_QUESTIONS_HELP)
+@click.option("--model", "-m", default=DEFAULT_MODEL, show_default=True, metavar="NAME", help=_MODEL_HELP)
+@click.option("--batch", metavar="FILE", help="One text a line; '-' reads standard input.")
+@click.option("--long", "scan", is_flag=True, help="Read texts of any length, window by window.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a text and line.")
+def predict(texts: tuple[str, ...], questions: str, model: str, batch: str | None, scan: bool, as_json: bool) -> None:
+    """Answer questions about texts, in this process.
+
+    \b
+    laya predict "I was charged twice!" -q tickets
+    laya predict -q tickets --batch mails.txt --json
+    """
+    asked, _ = load_questions(questions)
+    states = [*texts, *read_texts(batch)] if batch else list(texts)
+    if not states:
+        raise click.UsageError("no text: give one, or --batch FILE ('-' for standard input)")
+    router, chosen = _router(model)
+    if scan:
+        results = [router.predict_long(state, asked, model=chosen) for state in states]
+    else:
+        results = router.predict_batch([{"state": state, "questions": asked, "model": chosen} for state in states])
+    for state, result in zip(states, results, strict=True):
+        click.echo(json.dumps(result, ensure_ascii=False).encode() if as_json else _told(state, result))
+
+
+@cli.command(context_settings=_HELP)
+@click.argument("texts", nargs=-1, metavar="[TEXT]...")
+@click.option("--questions", "-q", metavar="FILE", help=_QUESTIONS_HELP)
+@click.option("--model", "-m", default=AUTO, show_default=True, metavar="NAME", help="A checkpoint that is asked for.")
+@click.option("--lang", metavar="CODE", help="Language of the texts, such as en, de or pt-BR.")
+@click.option("--default", "fallback", default="english", show_default=True, help="Checkpoint where the language cannot be told.")
+@click.option("--batch", metavar="FILE", help="One text a line; '-' reads standard input.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a text and line.")
+def route(
+    texts: tuple[str, ...], questions: str | None, model: str, lang: str | None, fallback: str, batch: str | None, as_json: bool
+) -> None:
+    """Say which checkpoint would answer, and why; nothing is loaded.
+
+    \b
+    laya route "Wo ist mein Paket?"
+    """
+    from laya.router import Router
+
+    asked = load_questions(questions)[0] if questions else None
+    states = [*texts, *read_texts(batch)] if batch else list(texts)
+    if not states:
+        raise click.UsageError("no text: give one, or --batch FILE ('-' for standard input)")
+    try:
+        router = Router(default=fallback)
+        decisions = [router.route(state, asked, model=None if model == AUTO else model, lang=lang) for state in states]
+    except ValueError as error:
+        raise InputError(str(error)) from None
+    for decision in decisions:
+        click.echo(json.dumps(decision, ensure_ascii=False).encode() if as_json else f"{decision.model}: {decision.reason}")
+
+
+@cli.group(context_settings=_HELP)
+def dataset() -> None:
+    """Build data sets from what is on this machine."""
+
+
+@dataset.command("installed-packages", context_settings=_HELP)
+@click.option("--output", "-o", required=True, metavar="FILE", help="JSONL file to write.")
+def installed_packages(output: str) -> None:
+    """One row for each Python distribution installed here, with labels from its trove classifiers.
+
+    Score it with `laya score FILE -q packages -s name,summary,description -o DIR`.
+    """
+    from pipelines.packages import write_installed_packages
+
+    try:
+        counts = write_installed_packages(Path(output))
+    except OSError as error:
+        raise InputError(f"--output {output}: cannot be written ({error.strerror or error})") from None
+    click.echo(f"{counts.rows} rows written to {output}")
+
+
+def _router(model: str) -> tuple[Router, str | None]:
+    """A Router of this process for a --model, and the name to ask it for (None chooses by language)."""
+    from laya.names import BUILT_IN, canonical
+    from laya.router import Router
+
+    if model == AUTO:
+        return Router(), None
+    known = canonical(model) in BUILT_IN
+    return Router(models={} if known else {model: model}), model
+
+
+def _told(state: str, result: dict[str, Any]) -> str:
+    width = max(map(len, map(str, result["answers"])), default=0)
+    lines = [f"{state[:100]!r}"]
+    for qid, answer in result["answers"].items():
+        value = answer[answer["type"]]
+        lines.append(f"  {qid!s:<{width}}  {value}  (confidence {answer['answer_confidence']:.2f})")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs the command. Wrong input ends in one line on standard error and exit code 2."""
+    from laya.checkpoint import CheckpointError
+
+    # A warning is for whoever calls the library; on a terminal its text is enough.
+    warnings.showwarning = lambda message, *_, **__: click.echo(f"laya: {message}", err=True)
+    try:
+        cli.main(arguments, prog_name="laya", standalone_mode=False)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "laya"
+        _fail(f"{command}: {error.format_message()} (see {command} --help)")
+    except click.ClickException as error:
+        _fail(f"laya: {error.format_message()}")
+    except (InputError, CheckpointError) as error:
+        _fail(f"laya: {error}")
+    except (KeyboardInterrupt, click.Abort):
+        sys.exit(EXIT_INTERRUPTED)
+
+
+def _fail(message: str) -> None:
+    click.echo(" ".join(message.split()), err=True)
+    sys.exit(EXIT_BAD_INPUT)

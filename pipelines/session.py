@@ -1,0 +1,49 @@
+"""The Ray that a job runs on: one that is there, or one of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import ray
+
+from pipelines.inputs import InputError
+
+_OBJECT_STORE_BYTES = 256 * 2**20  # texts and answers are small, and parts are written by the workers themselves
+
+
+@contextmanager
+def ray_session(address: str | None, num_cpus: int) -> Iterator[None]:
+    """Makes sure that Ray is there for a block, and ends only what it has started.
+
+    Args:
+        address: A running cluster to join; None joins what RAY_ADDRESS names, or starts an embedded Ray.
+        num_cpus: Logical CPUs of an embedded Ray.
+
+    Raises:
+        InputError: The address cannot be joined.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    # What the job has to say it says itself; Ray's own progress and INFO lines would bury it.
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    if address or os.environ.get("RAY_ADDRESS"):
+        try:
+            ray.init(address=address, logging_level="warning", namespace="laya")
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise InputError(f"--address {address or os.environ['RAY_ADDRESS']}: no Ray cluster answers there ({error})") from None
+    else:
+        ray.init(
+            num_cpus=num_cpus,
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            logging_level="error",
+            log_to_driver=False,
+        )
+    try:
+        yield
+    finally:
+        ray.shutdown()

@@ -1,0 +1,22 @@
+"""The writing side: the schema of the output, its rows, its part files and its manifest."""
+
+from __future__ import annotations
+
+from pipelines.manifest import Manifest, check_output_folder, fingerprint, read_manifest, write_manifest
+from pipelines.output_table import Outcome, output_rows, output_schema
+from pipelines.parts import committed_parts, part_name, remove_unfinished, write_part
+
+__all__ = [
+    "Manifest",
+    "Outcome",
+    "check_output_folder",
+    "committed_parts",
+    "fingerprint",
+    "output_rows",
+    "output_schema",
+    "part_name",
+    "read_manifest",
+    "remove_unfinished",
+    "write_manifest",
+    "write_part",
+]

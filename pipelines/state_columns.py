@@ -1,0 +1,75 @@
+"""The state of a record: which of its columns the questions are about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Any
+
+from pipelines.inputs import InputError
+from pipelines.records import Record, RecordError
+
+USUAL_NAMES = ("state", "text", "body", "message", "content")
+"""Columns that are taken for the state where none is named, the first that there is."""
+
+
+def state_of(record: Record, state_columns: tuple[str, ...]) -> Any:
+    """The state of a record: the value of its state column as it is, or a dict of several in the order given.
+
+    Raises:
+        RecordError: The record could not be read; its state is null, missing or empty (with several columns: all of them are; text that
+            is only white space is empty); or it is binary that is not UTF-8.
+    """
+    if record.problem is not None:
+        raise record.problem
+    values = {name: record.columns.get(name) for name in state_columns}
+    if all(map(_is_empty, values.values())):
+        names = ", ".join(f"`{name}` is {_emptiness(record, name)}" for name in state_columns)
+        raise RecordError(f"{record.where}: {names}")
+    for name, value in values.items():
+        if isinstance(value, bytes):
+            raise RecordError(f"{record.where}: `{name}` is binary and not valid UTF-8")
+    return values if len(values) > 1 else values[state_columns[0]]
+
+
+def default_state_columns(columns: Sequence[str]) -> tuple[str, ...]:
+    """The state column where none is named: the first of `USUAL_NAMES` that the input has.
+
+    Raises:
+        InputError: It has none of them.
+    """
+    for name in USUAL_NAMES:
+        if name in columns:
+            return (name,)
+    raise InputError(f"no column is named {', '.join(USUAL_NAMES)}; pass --state with one or more of {_listed(columns)}")
+
+
+def check_state_columns(state_columns: Sequence[str], columns: Sequence[str]) -> None:
+    """Checks that the input has the state columns.
+
+    Raises:
+        InputError: There is none, one is unknown, or one is given twice.
+    """
+    if not state_columns:
+        raise InputError(f"no state column; pass --state with one or more of {_listed(columns)}")
+    for index, name in enumerate(state_columns):
+        if name not in columns:
+            close = " or ".join(f"`{match}`" for match in get_close_matches(name, columns))
+            hint = f" Did you mean {close}?" if close else ""
+            raise InputError(f"no column is named `{name}`; the columns are {_listed(columns)}.{hint}")
+        if name in state_columns[:index]:
+            raise InputError(f"state column `{name}` is given twice")
+
+
+def _is_empty(value: Any) -> bool:
+    return value is None or value in ("", [], {}) or (isinstance(value, str) and value.isspace())
+
+
+def _emptiness(record: Record, name: str) -> str:
+    if name not in record.columns:
+        return "missing"
+    return "null" if record.columns[name] is None else "empty"
+
+
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in columns) if columns else "(there are none)"

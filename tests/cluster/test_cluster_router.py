@@ -1,0 +1,184 @@
+"""ClusterRouter on a real Ray: the same answers as one process, loading on demand, eviction that drains first."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from pathlib import Path
+
+import pytest
+
+import laya
+from cluster import ClusterRouter
+
+QUESTIONS = {
+    "team": {"type": "choice", "instructions": "Which team?", "criteria": ["billing", "delivery", "technical"]},
+    "urgency": {"type": "score", "instructions": "How urgent?", "criteria": ["low", "middle", "high"]},
+    "angry": {"type": "noul", "instructions": "The writer is angry"},
+}
+STATES = [
+    "I was charged twice, give me my money back!",
+    {"subject": "parcel", "body": "where is it?"},
+    [{"role": "user", "content": "hello"}],
+]
+MODELS = {"a": "mini", "b": "mini", "c": "mini", "broken": "/no/such/folder"}
+
+
+class Diary(laya.BaseHook):
+    """Writes lifecycle events to a file, since they happen in another process."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def note(self, event, ctx):
+        with self.path.open("a") as file:
+            file.write(f"{event} {ctx.model}\n")
+
+    def on_load(self, ctx):
+        self.note("load", ctx)
+
+    def on_evict(self, ctx):
+        self.note("evict", ctx)
+
+
+class Recorder(laya.BaseHook):
+    def __init__(self):
+        self.events = []
+
+    def on_route(self, ctx):
+        self.events.append(("route", ctx.decision["model"]))
+
+    def on_predict_start(self, ctx):
+        self.events.append(("start", ctx.model))
+
+    def on_predict_end(self, ctx):
+        self.events.append(("end", ctx.model))
+
+    def on_error(self, ctx):
+        self.events.append(("error", type(ctx.error).__name__))
+
+
+@pytest.fixture(scope="module")
+def diary(tmp_path_factory):
+    return tmp_path_factory.mktemp("hooks") / "diary.txt"
+
+
+@pytest.fixture(scope="module")
+def router(ray_session, diary):
+    router = ClusterRouter(MODELS, max_loaded=2, default="a", hooks=Diary(diary), name="test-router", num_cpus=1, min_residency_s=0.1)
+    yield router
+    router.close()
+
+
+def test_answers_equal_those_of_one_process(router, mini):
+    for state in STATES:
+        here = mini.system_one(state, QUESTIONS)
+        there = router.predict(state, QUESTIONS, model="a")
+        assert there["answers"] == here["answers"]
+        assert there["usage"] == here["usage"]
+        assert there["routing"]["model"] == "a"
+
+
+def test_a_batch_keeps_its_order_and_shares_passes(router, mini):
+    requests = [{"state": state, "questions": QUESTIONS, "model": "a"} for state in STATES * 5]
+    results = router.predict_batch(requests)
+    expected = mini.predict_batch(STATES * 5, QUESTIONS)
+    assert [result["answers"] for result in results] == [result["answers"] for result in expected]
+
+
+def test_hooks_of_the_call_fire_here(router):
+    recorder = Recorder()
+    router.predict("hello", QUESTIONS, model="a", hooks=recorder)
+    assert recorder.events == [("route", "a"), ("start", "a"), ("end", "a")]
+
+
+def test_errors_arrive_with_their_class_and_fire_hooks(router):
+    recorder = Recorder()
+    with pytest.raises(ValueError, match="question 'x': type must be"):
+        router.predict("hello", {"x": {"type": "bool"}}, model="a", hooks=recorder)
+    assert recorder.events == [("route", "a"), ("start", "a"), ("error", "ValueError"), ("end", "a")]
+
+
+def test_one_bad_request_leaves_its_neighbours_alone(router):
+    good = {"state": "hello", "questions": QUESTIONS, "model": "a"}
+    results = router.predict_batch([good, {**good, "state": None}, {**good, "questions": {"x": {}}}, good], return_exceptions=True)
+    assert [type(result) for result in results] == [dict, TypeError, ValueError, dict]
+    assert results[0]["answers"] == results[3]["answers"]
+
+
+def test_a_checkpoint_that_cannot_be_built_says_why_and_takes_no_slot(router):
+    for _ in range(2):
+        with pytest.raises(laya.CheckpointError, match="/no/such/folder"):
+            router.load("broken")
+    assert "broken" not in router.loaded
+    assert router.predict("hello", QUESTIONS, model="a")["answers"]
+
+
+def test_long_documents(router, mini):
+    text = "The parcel is late. " * 400
+    assert router.predict_long(text, QUESTIONS, model="a")["answers"] == mini.predict_long(text, QUESTIONS)["answers"]
+
+
+def test_it_travels_into_tasks(router, ray_session):
+    @ray_session.remote(num_cpus=0)
+    def ask(remote_router):
+        return remote_router.predict("hello", QUESTIONS, model="a")["answers"]
+
+    assert ray_session.get(ask.remote(router)) == router.predict("hello", QUESTIONS, model="a")["answers"]
+
+
+def test_a_copy_finds_the_same_router_actor(router):
+    copy = pickle.loads(pickle.dumps(router))
+    assert copy.loaded == router.loaded
+
+
+def test_the_least_recently_used_leaves_and_no_request_is_lost(router, diary, mini):
+    diary.write_text("")
+    router.load("b")  # a and b fill both slots
+    expected = mini.system_one("hello", QUESTIONS)["answers"]
+    failures = []
+
+    def ask(model):
+        for _ in range(2):
+            answers = router.predict("hello", QUESTIONS, model=model)["answers"]
+            if answers != expected:
+                failures.append(answers)
+
+    threads = [threading.Thread(target=ask, args=(model,)) for model in ("a", "b", "c", "a")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    events = [line.split() for line in diary.read_text().splitlines()]
+    assert ["load", "c"] in events
+    resident = {"a"}
+    for event, model in events:
+        if event == "load":
+            assert model not in resident
+            resident.add(model)
+        else:
+            resident.remove(model)
+        assert len(resident) <= 2, f"three at once: {events}"
+
+
+def test_an_agent_that_is_killed_is_replaced_and_the_caller_sees_nothing(router, ray_session):
+    agent = router.load("a")
+    for handle in agent.place().agents.values():
+        ray_session.kill(handle, no_restart=True)
+    assert router.predict("hello", QUESTIONS, model="a")["answers"]
+
+
+def test_scale_and_unload(router):
+    router.unload()
+    assert router.loaded == []
+    router.scale("a", 2)
+    ready = [replica for replica in router.status()["replicas"] if replica["state"] == "ready"]
+    assert [replica["checkpoint"] for replica in ready] == ["a", "a"]
+    router.unload("a")
+    assert router.loaded == []
+
+
+def test_another_shape_under_the_same_name_is_refused(router):
+    with pytest.raises(ValueError, match="runs with 2 slots, not 5"):
+        ClusterRouter(MODELS, max_loaded=5, name="test-router")
