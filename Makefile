@@ -27,7 +27,7 @@ score: setup
 	  --labels department=true_department --labels urgency=true_urgency --labels leaving=true_leaving
 	$(BIN)/laya dataset installed-packages --output out/packages.jsonl
 	$(BIN)/laya score out/packages.jsonl --questions packages --state name,summary,description --output out/packages \
-	  --labels topic=true_topic
+	  --labels topic=true_topic --labels http=true_http
 
 test: setup
 	$(BIN)/python -m pytest -m 'not slow'

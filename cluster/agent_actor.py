@@ -90,7 +90,7 @@ class AgentActor:
             if not self._in_flight:
                 self._empty.set()
         for result in value if isinstance(value, list) else [value] if value else []:
-            self._input_tokens += result["usage"]["input_tokens"]
+            self._input_tokens += (result.get("usage") or {}).get("input_tokens", 0)
         return Reply(value, error, self._in_flight)
 
     async def drain(self) -> None:

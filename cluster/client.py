@@ -15,6 +15,7 @@ from cluster.messages import Moved, Placement, Reply
 from cluster.router_actor import RouterActor
 from laya.answers import Result
 from laya.hooks.call import Results
+from laya.hooks.protocol import implements
 from laya.hooks.registry import served_requests
 from laya.routed import AgentLike, RoutedCalls
 from laya.routing import ENGLISH, LangGuess, RoutingTable
@@ -35,8 +36,9 @@ class RemoteAgent:
     def __init__(self, router: Any, checkpoint: str) -> None:
         self.model_id = checkpoint
         self._router = router
-        self._lock = threading.Lock()
+        self._asking = threading.Lock()  # one thread asks the router, the others wait for its answer
         self._placement: Placement | None = None
+        self._counting = threading.Lock()
         self._depth: dict[int, int] = {}
 
     def predict_batch(self, states: Sequence[Any], questions: Mapping[Any, Any], **options: Any) -> Results:
@@ -51,10 +53,13 @@ class RemoteAgent:
 
     def place(self) -> Placement:
         """Where the checkpoint can be asked, from memory while that holds good."""
-        with self._lock:
-            if self._placement is None:
-                self._placement = _get(self._router.place.remote(self.model_id))
-            return self._placement
+        placement = self._placement
+        if placement is None:
+            with self._asking:
+                placement = self._placement
+                if placement is None:
+                    placement = self._placement = _get(self._router.place.remote(self.model_id))
+        return placement
 
     def _call(self, method: str, payload: Any, questions: Any, options: dict[str, Any]) -> Any:
         request_ids = served_requests() or []
@@ -62,7 +67,7 @@ class RemoteAgent:
             placement = self.place()
             replica = self._pick(list(placement.agents))
             agent = placement.agents[replica]
-            with self._lock:
+            with self._counting:
                 self._depth[replica] = self._depth.get(replica, 0) + 1
             try:
                 reply = _get(getattr(agent, method).remote(payload, questions, options, request_ids))
@@ -87,14 +92,13 @@ class RemoteAgent:
         return min(pair, key=lambda replica: self._depth.get(replica, 0))
 
     def _learn(self, replica: int, reply: Reply) -> None:
-        with self._lock:
+        with self._counting:
             self._depth[replica] = reply.in_flight
 
     def _forget(self, placement: Placement) -> None:
-        with self._lock:
+        with self._asking:
             if self._placement is placement:
                 self._placement = None
-                self._depth.clear()
 
 
 class ClusterRouter(RoutedCalls):
@@ -162,7 +166,7 @@ class ClusterRouter(RoutedCalls):
         self.name = name
         threads = max(1, int(num_cpus or (os.cpu_count() or 1) // max_loaded))
         options = {"num_cpus": threads if num_cpus is None else num_cpus, "num_gpus": num_gpus, **(agent_options or {})}
-        lifecycle = [hook for hook in self.hooks if hasattr(hook, "on_load") or hasattr(hook, "on_evict")]
+        lifecycle = [hook for hook in self.hooks if implements(hook, "on_load") or implements(hook, "on_evict")]
         self._router = (
             ray.remote(RouterActor)
             .options(

@@ -97,11 +97,39 @@ class Agent(AgentRuntime):
         )
 
 
-def load(model_id_or_path: str = "convaiinnovations/laya", *args: Any, **kwargs: Any) -> Agent:
+def load(
+    model_id_or_path: str = "convaiinnovations/laya",
+    device: str | None = None,
+    token: str | None = None,
+    subfolder: str | None = None,
+    fast: bool = False,
+    compile: bool = False,  # noqa: A002 the reference names it so
+    hooks: Any = None,
+    on_predict_start: PredictHooks = None,
+    on_predict_end: PredictHooks = None,
+    hooks_raise: bool = True,
+    hooks_concurrent: bool = True,
+    hooks_timeout: float | None = None,
+    **options: Any,
+) -> Agent:
     """Loads a checkpoint; the arguments are those of `Agent`.
 
     Example:
         >>> agent = laya.load("mini")
         >>> agent.predict("Where is my parcel?", {"angry": {"type": "noul", "instructions": "The writer is angry"}})
     """
-    return Agent(model_id_or_path, *args, **kwargs)
+    return Agent(
+        model_id_or_path,
+        device,
+        token,
+        subfolder,
+        fast,
+        compile,
+        hooks,
+        on_predict_start,
+        on_predict_end,
+        hooks_raise,
+        hooks_concurrent,
+        hooks_timeout,
+        **options,
+    )

@@ -105,9 +105,7 @@ class RoutedCalls(HookRegistry):
         ctx = self._answer([request], call_hooks, isolate=False)[0]
         return (ctx.results or [{}])[0]
 
-    def system_one(self, *args: Any, **kwargs: Any) -> Result:
-        """Another name of `predict`."""
-        return self.predict(*args, **kwargs)
+    system_one = predict
 
     def predict_batch(
         self,

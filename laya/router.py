@@ -119,7 +119,7 @@ class Router(RoutedCalls):
         """Loads several checkpoints, raising max_loaded so that all of them stay; None means the published family."""
         wanted = [self.table.resolve(name) for name in ([names] if isinstance(names, str) else names or self._family())]
         with self._lock:
-            self.max_loaded = max(self.max_loaded, len({*self._agents, *wanted} - self._attached))
+            self.max_loaded = max(self.max_loaded, len({*self._agents, *wanted}))
         for name in wanted:
             self.load(name)
 
@@ -134,16 +134,20 @@ class Router(RoutedCalls):
             names = [resident for resident in self._agents if wanted in (None, resident)]
             for resident in names:
                 del self._agents[resident]
-                self._attached.discard(resident)
+                if resident in self._attached:
+                    self._attached.remove(resident)
+                    self.max_loaded -= 1
         for resident in names:
             self._fire("on_evict", resident)
 
     def attach(self, name: str, agent: Any) -> None:
-        """Registers an agent that already exists; it is never evicted, and no event fires."""
+        """Registers an agent that already exists; no event fires. It is never evicted, and max_loaded grows by its place."""
         name = self.table.register(name, getattr(agent, "model_id", name))
         with self._lock:
+            if name not in self._attached:
+                self._attached.add(name)
+                self.max_loaded += 1
             self._agents[name] = agent
-            self._attached.add(name)
 
     def _agent(self, name: str) -> AgentLike:
         agent: AgentLike = self.load(name)
@@ -165,7 +169,7 @@ class Router(RoutedCalls):
             del self._builds[name]
             self._agents[name] = agent
             candidates = [resident for resident in self._agents if resident not in self._attached]
-            for old in candidates[: max(0, len(candidates) - self.max_loaded)]:
+            for old in candidates[: max(0, len(self._agents) - self.max_loaded)]:
                 del self._agents[old]
                 evicted.append(old)
         return evicted

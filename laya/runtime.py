@@ -190,9 +190,7 @@ class AgentRuntime(HookRegistry):
         ctx = self._context([state], questions, max_len, head_max_len)
         return run_call(ctx, call_hooks, lambda ctx: self._answer(ctx, _Passes()))[0]
 
-    def predict(self, *args: Any, **kwargs: Any) -> Result:
-        """Another name of `system_one`."""
-        return self.system_one(*args, **kwargs)
+    predict = system_one
 
     def predict_long(
         self,

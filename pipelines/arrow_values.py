@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.types as pat
@@ -18,12 +19,13 @@ _EPOCH = datetime(1970, 1, 1)
 def python_values(array: pa.Array[Any]) -> list[Any]:
     """The values of a column.
 
-    Lists and structs become lists and dicts, maps become dicts, decimals and times become text (ISO 8601), and binary becomes the UTF-8
-    text that it holds; binary that holds none stays bytes.
+    Lists and structs become lists and dicts, maps become dicts, decimals, UUIDs and times (ISO 8601) become text, and binary becomes
+    the UTF-8 text that it holds; binary that holds none stays bytes.
     """
     stored: Any = array.storage if isinstance(array, pa.ExtensionArray) else array
     counted = _counted(stored.type)
-    convert = _converter(stored.type)
+    is_uuid = stored is not array and array.type.extension_name == "arrow.uuid"
+    convert = _uuid if is_uuid else _converter(stored.type)
     values: list[Any] = (stored if counted == stored.type else stored.cast(counted)).to_pylist()
     return values if convert is None else [None if value is None else convert(value) for value in values]
 
@@ -104,6 +106,10 @@ def _zone(name: str | None) -> tzinfo | None:
     moment: Any = pa.scalar(0, pa.timestamp("s", tz=name)).as_py()
     zone: tzinfo | None = moment.tzinfo
     return zone
+
+
+def _uuid(value: bytes) -> str:
+    return str(UUID(bytes=value))
 
 
 def _timestamp(value: int, unit: str, zone: tzinfo | None) -> str:

@@ -25,7 +25,7 @@ _TOPICS: Mapping[str, str] = {
 }
 _WEB_FRAMEWORKS = frozenset(f"Framework :: {name}" for name in ("AIOHTTP", "Django", "FastAPI", "Flask", "Pyramid"))
 _MATURITY: Mapping[str, int] = {"1": 0, "2": 0, "3": 1, "4": 2, "5": 3, "6": 4}
-"""Number of a development status to the level of the question; 7, inactive, says nothing."""
+"""Number of a development status to a level; 7, inactive, says nothing."""
 
 _TAGS = "a|b|br|center|code|details|div|em|h[1-6]|i|img|kbd|p|picture|source|span|strong|sub|summary|sup|table|tbody|td|th|thead|tr"
 _NOISE = tuple(
@@ -51,7 +51,7 @@ class Counts:
     Attributes:
         rows: Packages.
         dropped: Packages that say nothing about themselves.
-        known: How many rows hold the true answer, by question.
+        known: How many rows hold each of the true answers.
     """
 
     rows: int
@@ -62,9 +62,9 @@ class Counts:
 def write_installed_packages(path: str | Path) -> Counts:
     """Writes one line of JSON for each package that the running Python has installed, in the order of their names.
 
-    A line holds ``name``, ``summary`` and ``description`` (without badges and markup comments, and not its classifiers), and the answers
-    to the questions of ``configs/questions/packages.yaml`` as its classifiers have them: ``true_topic``, ``true_http`` and
-    ``true_maturity``, null where they leave it open.
+    A line holds ``name``, ``summary`` and ``description`` (without badges, markup comments and classifiers), and what its classifiers
+    say: ``true_topic`` and ``true_http``, the answers to ``configs/questions/packages.yaml``, and ``true_maturity``, 0 (planned) to 4
+    (mature), which texts hardly tell. They are null where the classifiers leave them open.
 
     Args:
         path: The file; folders above it are made.
@@ -77,8 +77,8 @@ def write_installed_packages(path: str | Path) -> Counts:
     target.parent.mkdir(parents=True, exist_ok=True)
     with target.open("w", encoding="utf-8", newline="\n") as file:
         file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    questions = ("topic", "http", "maturity")
-    return Counts(len(rows), dropped, {name: sum(row[f"true_{name}"] is not None for row in rows) for name in questions})
+    answers = ("true_topic", "true_http", "true_maturity")
+    return Counts(len(rows), dropped, {name: sum(row[name] is not None for row in rows) for name in answers})
 
 
 def package_rows(found: Iterable[Distribution]) -> tuple[list[dict[str, Any]], int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -85,8 +84,8 @@ def _lines(counter: Any, total_rows: int, console: Console, stop: threading.Even
     started = time.monotonic()
     while not stop.wait(_PLAIN_LINE_S):
         counts = _counts(counter)
-        console.print(f"scoring: {counts['rows']} of {total_rows} rows, {_detail(counts, time.monotonic() - started)}")
-        sys.stderr.flush()
+        detail = _detail(counts, time.monotonic() - started) if counts["rows"] else "starting"
+        console.print(f"scoring: {counts['rows']:,} of {total_rows:,} rows, {detail}")
 
 
 def _detail(counts: dict[str, int], seconds: float) -> str:

@@ -17,7 +17,8 @@ from ray.data import TaskPoolStrategy
 from rich.console import Console
 
 from cluster import ClusterRouter
-from laya.names import BUILT_IN, canonical
+from laya.checkpoint import open_checkpoint
+from laya.names import BUILT_IN, canonical, find_source
 from pipelines.config import AUTO, ScoreConfig
 from pipelines.plan import ScorePlan, make_plan, open_output
 from pipelines.progress import ProgressCounter, shown
@@ -51,6 +52,8 @@ def score(config: ScoreConfig, console: Console | None = None) -> Summary:
     """
     started = time.monotonic()
     plan = make_plan(config)
+    if config.model != AUTO and config.address is None:
+        open_checkpoint(find_source(config.model))  # what cannot be had here is told before Ray starts
     scoring_s = 0.0
     if plan.pending:
         # An automatic choice needs room for the two checkpoints that languages are split between.
@@ -71,9 +74,10 @@ def score(config: ScoreConfig, console: Console | None = None) -> Summary:
 @contextmanager
 def _job_router(config: ScoreConfig, slots: int, threads: int) -> Iterator[ClusterRouter]:
     known = config.model == AUTO or canonical(config.model) in BUILT_IN
+    folder = Path(config.model)
     gpus = ray.cluster_resources().get("GPU", 0.0)
     router = ClusterRouter(
-        models={} if known else {config.model: config.model},
+        models={} if known else {config.model: str(folder.absolute()) if folder.is_dir() else config.model},
         max_loaded=slots,
         name=f"score-{uuid.uuid4().hex[:12]}",
         num_cpus=threads,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +13,7 @@ import ray
 from pipelines.inputs import InputError
 
 _OBJECT_STORE_BYTES = 256 * 2**20  # texts and answers are small, and parts are written by the workers themselves
+_KNOCK_S = 5.0
 
 
 @contextmanager
@@ -32,8 +34,9 @@ def ray_session(address: str | None, num_cpus: int) -> Iterator[None]:
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     if address or os.environ.get("RAY_ADDRESS"):
         try:
+            _knock(address or os.environ["RAY_ADDRESS"])
             ray.init(address=address, logging_level="warning", namespace="laya")
-        except (ConnectionError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             raise InputError(f"--address {address or os.environ['RAY_ADDRESS']}: no Ray cluster answers there ({error})") from None
     else:
         ray.init(
@@ -47,3 +50,10 @@ def ray_session(address: str | None, num_cpus: int) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _knock(address: str) -> None:
+    """Raises OSError where nobody listens; Ray itself would go on trying for minutes."""
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if colon and port.isdigit():
+        socket.create_connection((host, int(port)), timeout=_KNOCK_S).close()

@@ -1,0 +1,5 @@
+"""`python -m pipelines` is the `laya` command."""
+
+from pipelines.cli import main
+
+main()

@@ -1,0 +1,138 @@
+"""The command line as a user meets it: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import laya
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments, stdin=b"", cwd=ROOT, **environment):
+    command = [sys.executable, "-m", "pipelines", *map(str, arguments)]
+    return subprocess.run(command, input=stdin, capture_output=True, cwd=cwd, env={**os.environ, **environment}, timeout=120)
+
+
+def test_help_teaches_and_loads_nothing_heavy():
+    done = run("score", "--help")
+    assert done.returncode == 0
+    for told in (b"INPUT...", b"--questions", b"--output", b"--model", b"--state", b"--agents", b"--labels", b"laya score mails"):
+        assert told in done.stdout
+    loaded = subprocess.run(
+        [sys.executable, "-c", "import pipelines.cli, sys; print([m for m in ('torch', 'ray', 'transformers') if m in sys.modules])"],
+        capture_output=True,
+        cwd=ROOT,
+        check=True,
+    )
+    assert loaded.stdout.strip() == b"[]"
+
+
+@pytest.fixture
+def source(tmp_path):
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"text": "hello", "team": "billing"}\n')
+    return path
+
+
+@pytest.fixture
+def place(tmp_path, source):
+    """A folder with inputs that are wrong in one way each."""
+    (tmp_path / "latin.csv").write_bytes(b"text,text\ncaf\xe9,x\n")
+    (tmp_path / "bad.yaml").write_text("q: {type: choice, instructions: which?, criteria: []}")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "diary.txt").write_text("mine")
+    return tmp_path
+
+
+GOOD = "score in.jsonl -q tickets -o out"
+WRONG = {
+    "score -q tickets -o out": "INPUT",
+    "score in.jsonl -o out": "--questions",
+    "score nowhere.jsonl -q tickets -o out": "nowhere.jsonl",
+    "score bad.yaml -q tickets -o out": "bad.yaml",
+    "score latin.csv -q tickets -o out": "`text`",
+    "score in.jsonl -q no.yaml -o out": "no.yaml",
+    "score in.jsonl -q bad.yaml -o out": "bad.yaml",
+    "score in.jsonl -q tickets -o full": "diary.txt",
+    "score in.jsonl -q tickets -o bad.yaml": "bad.yaml",
+    f"{GOOD} --state txet": "`txet`",
+    f"{GOOD} --labels urgency=taem": "taem",
+    f"{GOOD} --labels teams=team": "teams",
+    f"{GOOD} --labels urgency": "QUESTION=COLUMN",
+    f"{GOOD} --agents 0": "--agents",
+    f"{GOOD} --agents two": "--agents",
+    f"{GOOD} --agent 2": "--agent",
+    f"{GOOD} --model ./nothing": "nothing",
+    f"{GOOD} --model ./full": "rl_agent_config.json",
+    f"{GOOD} --address 127.0.0.1:1": "127.0.0.1:1",
+    "scoer in.jsonl": "scoer",
+    "predict -q tickets": "no text",
+    "predict hello": "--questions",
+    "predict hello -q tickets --model nothing": "nothing",
+    "predict -q tickets --batch nowhere.txt": "nowhere.txt",
+    "route": "no text",
+    "route hello --model nothing": "nothing",
+    "route hello --default nothing": "nothing",
+    "dataset installed-packages -o in.jsonl/f.jsonl": "f.jsonl",
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_bad_input_is_one_line_and_exit_code_2(line, place):
+    done = run(*line.split(), cwd=place)
+    error = done.stderr.decode()
+    assert done.returncode == 2, error
+    assert WRONG[line] in error
+    assert len(error.strip().splitlines()) == 1, error
+
+
+def test_route_says_where_and_why():
+    done = run("route", "Wo ist mein Paket geblieben?", "Where is my parcel?", "--json")
+    decisions = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [decision["model"] for decision in decisions] == ["multilingual", "english"]
+    assert decisions[0]["detection"]["language"] == "de"
+
+
+def test_predict_answers_as_the_library_does(mini):
+    from pipelines.question_files import load_questions
+
+    done = run("predict", "I was charged twice", "-q", "tickets", "--json")
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    expected = mini.system_one("I was charged twice", load_questions("tickets")[0])
+    assert json.loads(line)["answers"] == json.loads(json.dumps(expected["answers"]))
+
+
+def test_a_batch_file_from_another_program(tmp_path):
+    content = b"\xef\xbb\xbfWo ist mein paket\r\n\r\none \xe2\x80\xa8 two\r\n  \r\nlast line"
+    path = tmp_path / "batch.txt"
+    path.write_bytes(content)
+    by_name = run("route", "--batch", path, "--json", LC_ALL="C")
+    by_stdin = run("route", "--batch", "-", "--json", stdin=content, LC_ALL="C")
+    assert by_name.returncode == by_stdin.returncode == 0
+    assert len(by_name.stdout.splitlines()) == 3
+    assert by_name.stdout == by_stdin.stdout
+
+
+def test_texts_keep_their_odd_characters(tmp_path):
+    from pipelines.texts import read_texts
+
+    path = tmp_path / "batch.txt"
+    path.write_bytes(b"\xef\xbb\xbfWo ist mein paket\r\n\r\none \xe2\x80\xa8 two\r\n  \r\nlast line")
+    assert read_texts(str(path)) == ["Wo ist mein paket", "one \u2028 two", "last line"]
+
+
+def test_score_prints_a_summary(tmp_path, source):
+    done = run("score", source, "-q", "tickets", "-o", tmp_path / "out")
+    text = done.stdout.decode()
+    assert done.returncode == 0, done.stderr
+    for told in ("rows        1", "errors      0", "models      mini: 1", "department", "mean confidence"):
+        assert told in text
+    assert laya.__version__ in run("--version").stdout.decode()

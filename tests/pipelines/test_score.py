@@ -1,0 +1,190 @@
+"""The scoring job on a real Ray, with the bundled checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import laya
+from pipelines.config import ScoreConfig
+from pipelines.inputs import InputError
+from pipelines.score import score
+from pipelines.sinks import committed_parts
+
+ROOT = Path(__file__).parents[2]
+TICKETS = ROOT / "examples" / "tickets.jsonl"
+TOLERANCE = 1e-3
+
+
+@pytest.fixture(scope="module")
+def tickets():
+    return [json.loads(line) for line in TICKETS.read_text(encoding="utf-8").split("\n") if line]
+
+
+@pytest.fixture(scope="module")
+def questions():
+    from pipelines.question_files import load_questions
+
+    return load_questions("tickets")[0]
+
+
+def config(inputs, output, **changes):
+    return ScoreConfig(**{"inputs": tuple(map(str, inputs)), "questions": "tickets", "output": str(output), **changes})
+
+
+def rows_of(output):
+    return pq.read_table(output).to_pylist()
+
+
+def assert_same_answers(row, result):
+    """A row of the output says what one process says."""
+    for qid, answer in result["answers"].items():
+        value = answer[answer["type"]]
+        if isinstance(value, str):
+            assert row[qid] == value
+        else:
+            assert row[qid] == pytest.approx(value, abs=TOLERANCE)
+        assert row[f"{qid}_confidence"] == pytest.approx(answer["answer_confidence"], abs=TOLERANCE)
+        if "probabilities" in answer:
+            assert row[f"{qid}_probabilities"] == pytest.approx(answer["probabilities"], abs=TOLERANCE)
+
+
+def test_two_agents_answer_every_ticket_as_one_process_does(ray_session, tmp_path, tickets, questions, mini):
+    labels = {"department": "true_department", "urgency": "true_urgency", "leaving": "true_leaving"}
+    summary = score(config([TICKETS], tmp_path / "out", state=("subject", "text"), agents=2, labels=labels, rows_per_fragment=60))
+    rows = rows_of(tmp_path / "out")
+    assert [row["id"] for row in rows] == [ticket["id"] for ticket in tickets]
+    results = mini.predict_batch([{"subject": ticket["subject"], "text": ticket["text"]} for ticket in tickets], questions)
+    for row, ticket, result in zip(rows, tickets, results, strict=True):
+        assert {name: row[name] for name in ticket} == ticket
+        assert_same_answers(row, result)
+        assert row["laya"]["tokens"] == result["usage"]["input_tokens"]
+        assert row["laya"]["model"] == "mini"
+        assert row["laya"]["error"] is None
+    assert len({row["laya"]["run_id"] for row in rows}) == len(rows)
+    assert summary.parts == 4
+    assert summary.tally.rows == len(tickets)
+    assert summary.tally.errors.total() == 0
+    right = sum(row["department"] == row["true_department"] for row in rows)
+    assert summary.tally.questions["department"].right == right
+    assert summary.tally.questions["department"].labelled == len(tickets)
+    assert summary.tally.questions["leaving"].right == sum((row["leaving"] >= 0.5) == row["true_leaving"] for row in rows)
+
+
+def test_hostile_lines_become_error_rows_and_the_rest_is_right(ray_session, tmp_path, questions, mini):
+    good = "my parcel has not arrived and I am leaving you for another shop"
+    lines = [
+        json.dumps({"id": 1, "text": good}),
+        json.dumps({"id": 2, "text": None}),
+        json.dumps({"id": 3, "text": ""}),
+        '{"id": 4, "text": "broken',
+        json.dumps({"id": 5, "text": "parcel " * 14_286}),
+        json.dumps({"id": 6, "text": good}),
+    ]
+    assert len(json.loads(lines[4])["text"]) > 100_000
+    source = tmp_path / "in.jsonl"
+    source.write_text("\n".join(lines))
+    summary = score(config([source], tmp_path / "out"))
+    rows = rows_of(tmp_path / "out")
+    assert [row["id"] for row in rows] == [1, 2, 3, None, 5, 6]
+    expected = mini.system_one(good, questions)
+    for row in (rows[0], rows[5]):
+        assert_same_answers(row, expected)
+        assert row["laya"]["truncated"] is False
+    assert_same_answers(rows[4], mini.system_one("parcel " * 14_286, questions))
+    assert rows[4]["laya"]["truncated"] is True
+    for row, told in ((rows[1], "`text` is null"), (rows[2], "`text` is empty"), (rows[3], "line 4: not valid JSON")):
+        assert row["laya"]["error"]["class"] == "RecordError"
+        assert told in row["laya"]["error"]["message"]
+        assert row["department"] is None
+        assert row["leaving"] is None
+    assert summary.tally.rows == 6
+    assert summary.tally.errors == {"RecordError": 3}
+    assert summary.tally.truncated == 1
+
+
+def test_csv_and_parquet_give_the_same_answers_as_jsonl(ray_session, tmp_path, tickets, questions, mini):
+    few = tickets[:12]
+    table = pa.Table.from_pylist([{"id": ticket["id"], "text": ticket["text"], "code": "00123"} for ticket in few])
+    pq.write_table(table, tmp_path / "few.parquet", row_group_size=5)
+    pa.csv.write_csv(table, tmp_path / "few.csv")
+    expected = mini.predict_batch([ticket["text"] for ticket in few], questions)
+    for name in ("few.parquet", "few.csv"):
+        score(config([tmp_path / name], tmp_path / f"out-{name}", rows_per_fragment=5))
+        rows = rows_of(tmp_path / f"out-{name}")
+        assert [row["id"] for row in rows] == [ticket["id"] for ticket in few]
+        assert {row["code"] for row in rows} == {"00123"}
+        for row, result in zip(rows, expected, strict=True):
+            assert_same_answers(row, result)
+
+
+def test_a_stopped_run_goes_on_and_equals_one_that_was_not(ray_session, tmp_path, tickets):
+    source = tmp_path / "in.jsonl"
+    source.write_text("\n".join(json.dumps(ticket) for ticket in tickets[:40]))
+    whole = config([source], tmp_path / "whole", state=("subject", "text"), rows_per_fragment=10)
+    score(whole)
+    again = score(whole)
+    assert again.resumed_rows == again.tally.rows == 40
+    stopped = config([source], tmp_path / "stopped", state=("subject", "text"), rows_per_fragment=10)
+    score(stopped)
+    for part in ("part-00001.parquet", "part-00003.parquet"):
+        (tmp_path / "stopped" / part).unlink()
+    (tmp_path / "stopped" / "_unfinished-0-part-00003.parquet").write_bytes(b"half a file")
+    kept = (tmp_path / "stopped" / "part-00002.parquet").stat().st_mtime_ns
+    summary = score(stopped)
+    assert summary.resumed_rows == 20
+    assert summary.tally.rows == 40
+    assert (tmp_path / "stopped" / "part-00002.parquet").stat().st_mtime_ns == kept
+    assert not list((tmp_path / "stopped").glob("_unfinished*"))
+    assert rows_of(tmp_path / "stopped") == rows_of(tmp_path / "whole")
+
+
+def test_another_job_in_the_same_folder_is_refused(ray_session, tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "hello"}\n')
+    score(config([source], tmp_path / "out"))
+    with pytest.raises(InputError, match="choose a new --output"):
+        score(config([source], tmp_path / "out", questions="packages"))
+
+
+def test_a_checkpoint_that_cannot_be_had_leaves_nothing_behind(ray_session, tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "hello"}\n')
+    with pytest.raises(laya.CheckpointError, match="/no/such/model"):
+        score(config([source], tmp_path / "out", model="/no/such/model"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_empty_file_gives_an_empty_output(tmp_path):
+    (tmp_path / "in.jsonl").write_text("")
+    summary = score(config([tmp_path / "in.jsonl"], tmp_path / "out"))
+    assert summary.tally.rows == summary.parts == 0
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_and_started_again_it_equals_the_one_shot_run(tmp_path, tickets):
+    source = tmp_path / "in.jsonl"
+    source.write_text("\n".join(json.dumps(ticket) for ticket in tickets))
+    command = [sys.executable, "-m", "pipelines", "score", str(source), "-q", "tickets", "-s", "subject,text"]
+    command += ["--rows-per-fragment", "20", "--quiet", "-o"]
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    output = tmp_path / "killed"
+    for wanted in (1, 5):
+        process = subprocess.Popen([*command, str(output)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        while not output.exists() or len(committed_parts(output)) < wanted:
+            assert process.poll() is None, "it ended before it could be killed"
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    subprocess.run([*command, str(output)], check=True, capture_output=True)
+    assert rows_of(output) == [{**row, "laya": {**row["laya"]}} for row in rows_of(tmp_path / "whole")]
