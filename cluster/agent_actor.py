@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cluster.messages import AgentReport, Moved, Reply
-from laya.hooks.registry import serving
+from laya.hooks.call import serving
 from laya.names import CheckpointSource
 
 _CALLERS = 4

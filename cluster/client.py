@@ -14,9 +14,8 @@ from ray.exceptions import RayActorError, RayTaskError
 from cluster.messages import Moved, Placement, Reply
 from cluster.router_actor import RouterActor
 from laya.answers import Result
-from laya.hooks.call import Results
+from laya.hooks.call import Results, served_requests
 from laya.hooks.protocol import implements
-from laya.hooks.registry import served_requests
 from laya.routed import AgentLike, RoutedCalls
 from laya.routing import ENGLISH, LangGuess, RoutingTable
 from laya.runtime import PredictHooks

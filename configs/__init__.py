@@ -1,0 +1,1 @@
+"""Data files that ship with the package: question files."""

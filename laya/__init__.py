@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from laya.agent import Agent, load
-    from laya.checkpoint import CheckpointError
+    from laya.files import CheckpointError
     from laya.hooks import AsyncHook, BaseHook, Hook, PredictContext, PredictHook
     from laya.router import Router
     from laya.routing import RouteDecision
@@ -23,7 +23,7 @@ _HOMES = {
     "Agent": "laya.agent",
     "AsyncHook": "laya.hooks",
     "BaseHook": "laya.hooks",
-    "CheckpointError": "laya.checkpoint",
+    "CheckpointError": "laya.files",
     "Hook": "laya.hooks",
     "PredictContext": "laya.hooks",
     "PredictHook": "laya.hooks",

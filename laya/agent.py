@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from laya.calibration import Temperatures
 from laya.checkpoint import CONFIG_FILE, build_model, open_checkpoint
 from laya.engine.torch_engine import TorchEngine, amp_dtype, pick_device
+from laya.files import CheckpointError
 from laya.names import find_source
 from laya.runtime import AgentRuntime, Budgets, PredictHooks
 from laya.tokenizer import Tokenizer
@@ -69,11 +69,14 @@ class Agent(AgentRuntime):
         precision = amp_dtype(checkpoint.config.get("amp_dtype"), config_path)
         temperatures = Temperatures.from_config(checkpoint.config, config_path)
         tokenizer = Tokenizer(checkpoint.tokenizer_folder)
-        encoder = json.loads((checkpoint.folder / "encoder" / "config.json").read_text(encoding="utf-8"))
+        if tokenizer.vocabulary_size > checkpoint.encoder.get("vocab_size", tokenizer.vocabulary_size):
+            raise CheckpointError(
+                f"{checkpoint.tokenizer_folder / 'tokenizer.json'} knows {tokenizer.vocabulary_size} tokens, "
+                f"the encoder only {checkpoint.encoder['vocab_size']}: they are not of one checkpoint"
+            )
         max_len = checkpoint.budget("max_len", _DEFAULT_MAX_LEN)
-        budgets = Budgets(
-            max_len, checkpoint.budget("head_max_len", _DEFAULT_HEAD_MAX_LEN), encoder.get("max_position_embeddings") or max_len
-        )
+        positions = checkpoint.encoder.get("max_position_embeddings") or max_len
+        budgets = Budgets(max_len, checkpoint.budget("head_max_len", _DEFAULT_HEAD_MAX_LEN), positions)
         engine = TorchEngine(
             build_model(checkpoint),
             tokenizer.pad_id,

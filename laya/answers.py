@@ -49,9 +49,11 @@ def decode_answer(question: Question, logits: Sequence[float], act_probability: 
         choice and score is 1 - entropy / ln(k); ``answer_confidence`` is the top probability, the calibrated one.
 
     Raises:
-        ArithmeticError: A logit is not finite.
+        ArithmeticError: A logit or the act probability is not finite.
     """
     try:
+        if not math.isfinite(act_probability):
+            raise ArithmeticError(f"the model returned an act probability that is not finite: {act_probability}")
         by_slot = probabilities(logits, temperature)
     except ArithmeticError as error:
         raise ArithmeticError(f"question {question.qid!r}: {error}") from None

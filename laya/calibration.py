@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from laya.files import CheckpointError
 from laya.questions import TYPE_IDS, Question
 
 MIN_TEMPERATURE = 0.5
@@ -51,14 +52,14 @@ class Temperatures:
             source: Where it was read, for messages.
 
         Raises:
-            ValueError: ``temperature`` does not have three entries, or ``temperature_by_options`` is not a mapping.
+            CheckpointError: ``temperature`` does not have three entries, or ``temperature_by_options`` is not a mapping.
         """
         listed = config.get("temperature", [1.0] * len(TYPE_IDS))
         if not isinstance(listed, list) or len(listed) != len(TYPE_IDS):
-            raise ValueError(f"{source}: temperature must hold three numbers (choice, score, noul), not {listed!r}")
+            raise CheckpointError(f"{source}: temperature must hold three numbers (choice, score, noul), not {listed!r}")
         named = config.get("temperature_by_options", {})
         if not isinstance(named, Mapping):
-            raise ValueError(f'{source}: temperature_by_options must map "<type>:<bucket>" to a number, not {named!r}')
+            raise CheckpointError(f'{source}: temperature_by_options must map "<type>:<bucket>" to a number, not {named!r}')
         replaced: list[str] = []
         choice, score, noul = (_usable(f"temperature[{index}]", value, replaced) for index, value in enumerate(listed))
         by_options = {key: _usable(f"temperature_by_options[{key!r}]", value, replaced) for key, value in named.items()}
@@ -70,7 +71,7 @@ class Temperatures:
 def _usable(name: str, value: Any, replaced: list[str]) -> float:
     try:
         number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     usable = min(MAX_TEMPERATURE, max(MIN_TEMPERATURE, number)) if math.isfinite(number) else 1.0
     if usable != number:

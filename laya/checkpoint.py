@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from laya.files import CheckpointError, read_object
 from laya.names import CheckpointSource
 
 if TYPE_CHECKING:
@@ -26,10 +26,6 @@ _HUB_PATTERNS = (CONFIG_FILE, WEIGHTS_FILE, "encoder/*", "tokenizer/*")
 _UNUSED_ENCODER_PARTS = ("encoder.pooler.",)
 
 
-class CheckpointError(ValueError):
-    """A checkpoint cannot be found, or its files are not what the format says."""
-
-
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """A checkpoint's files on this machine, looked over but with no weights loaded yet.
@@ -37,10 +33,12 @@ class Checkpoint:
     Attributes:
         folder: Where they are.
         config: The content of rl_agent_config.json.
+        encoder: The content of encoder/config.json.
     """
 
     folder: Path
     config: Mapping[str, Any]
+    encoder: Mapping[str, Any]
 
     @property
     def tokenizer_folder(self) -> Path:
@@ -76,17 +74,11 @@ def open_checkpoint(source: CheckpointSource, token: str | None = None, sha256: 
         raise CheckpointError(f"{folder} is not a laya checkpoint: {', '.join(missing)} missing")
     for name, digest in (sha256 or {}).items():
         _verify(folder / name, digest)
-    path = folder / CONFIG_FILE
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise CheckpointError(f"{path} is not valid JSON: {error}") from None
-    if not isinstance(config, dict):
-        raise CheckpointError(f"{path} must hold a JSON object")
+    config = read_object(folder / CONFIG_FILE)
     layout = config.get("option_layout", "sequential")
     if layout != "sequential":
-        raise CheckpointError(f"{path}: option_layout {layout!r} is not supported; only 'sequential' is")
-    return Checkpoint(folder, config)
+        raise CheckpointError(f"{folder / CONFIG_FILE}: option_layout {layout!r} is not supported; only 'sequential' is")
+    return Checkpoint(folder, config, read_object(folder / "encoder" / "config.json"))
 
 
 def _locate(source: CheckpointSource, token: str | None) -> Path:
@@ -144,7 +136,7 @@ def build_model(checkpoint: Checkpoint) -> DecisionModel:
     try:
         encoder_config = AutoConfig.from_pretrained(str(checkpoint.folder / "encoder"), trust_remote_code=False)
         encoder = AutoModel.from_config(encoder_config, attn_implementation="sdpa", trust_remote_code=False)
-    except (ValueError, KeyError, OSError) as error:
+    except Exception as error:  # transformers raises errors of many kinds for a config that is wrong
         raise CheckpointError(f"{checkpoint.folder / 'encoder' / 'config.json'} describes no encoder that can be built: {error}") from error
     act_costs = checkpoint.config.get("act_costs", {})
     head_layers = checkpoint.config.get("head_layers", 2)

@@ -76,7 +76,7 @@ def _parse(qid: Any, spec: Any) -> Question:
     if not isinstance(spec, Mapping):
         _refuse(qid, f"must be a dict with type, instructions and criteria, not {type(spec).__name__}")
     kind = spec.get("type")
-    if kind not in TYPE_IDS:
+    if not isinstance(kind, str) or kind not in TYPE_IDS:
         _refuse(qid, f"type must be one of choice, score, noul (in lower case), not {kind!r}")
     instructions = _instructions(qid, spec.get("instructions"))
     criteria = spec.get("criteria")

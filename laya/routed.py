@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from laya.answers import Result
-from laya.hooks.call import CallHooks, Results, run_calls
+from laya.hooks.call import CallHooks, Results, run_calls, serving
 from laya.hooks.context import PredictContext
-from laya.hooks.registry import HookRegistry, serving
+from laya.hooks.registry import HookRegistry
 from laya.questions import Question, parse_questions
 from laya.routing import LangGuess, RouteDecision, RoutingTable, Wishes
 from laya.runtime import PredictHooks

@@ -113,6 +113,9 @@ class Router(RoutedCalls):
         for old in evicted:
             self._fire("on_evict", old)
         self._fire("on_load", name, agent)
+        with self._lock:
+            if name in self._agents:  # a hook may have loaded others; this one is what was asked for last
+                self._agents.move_to_end(name)
         return agent
 
     def preload(self, names: Iterable[str] | None = None) -> None:

@@ -92,13 +92,12 @@ class RoutingTable:
         Raises:
             ValueError: No checkpoint is known by it.
         """
-        resolved = canonical(name) if isinstance(name, str) else name
-        if resolved not in self.sources:
+        if not isinstance(name, str) or canonical(name) not in self.sources:
             raise ValueError(
                 f"unknown checkpoint {name!r}: known are {', '.join(sorted(self.sources))}; "
                 "register others with Router(models={name: source})"
             )
-        return resolved
+        return canonical(name)
 
     def decide(self, state: Any, questions: Mapping[Any, Any] | None, wishes: Wishes) -> RouteDecision:
         """Chooses: model > task > workflow > lang > the call's lang_guess > the Router's > detection > default.
@@ -106,7 +105,7 @@ class RoutingTable:
         Raises:
             ValueError: A wish names an unknown checkpoint.
         """
-        workflow = WORKFLOWS.get(frozenset(questions)) if questions else None
+        workflow = WORKFLOWS.get(frozenset(questions)) if isinstance(questions, Mapping) else None
         for label, wish in (("model", wishes.model), ("task", wishes.task)):
             if wish is not None:
                 return self._decision(self.resolve(wish), f"{label}={wish!r} was asked for", workflow)

@@ -10,10 +10,10 @@ from typing import Any
 from laya.answers import MODEL_NAME, Result, decode_answer
 from laya.calibration import Temperatures
 from laya.engine.base import Engine
-from laya.hooks.call import Results, run_call
+from laya.hooks.call import Results, run_call, served_requests
 from laya.hooks.context import PredictContext
 from laya.hooks.protocol import PredictHook
-from laya.hooks.registry import HookRegistry, served_requests
+from laya.hooks.registry import HookRegistry
 from laya.questions import Question, parse_questions
 from laya.sequences import Head, TokenSequence, build_heads, build_sequence
 from laya.states import serialize
@@ -63,6 +63,10 @@ class _Passes:
 
     max_rows: int | None = None
     sort: bool = True
+
+    def __post_init__(self) -> None:
+        if self.max_rows is not None and (type(self.max_rows) is not int or self.max_rows < 1):
+            raise ValueError(f"batch_size must be a positive number of rows, not {self.max_rows!r}")
 
 
 class AgentRuntime(HookRegistry):
@@ -162,8 +166,6 @@ class AgentRuntime(HookRegistry):
         """
         if isinstance(states, str | dict):
             raise TypeError(f"predict_batch takes a list of states, not one {type(states).__name__}: use system_one for a single state")
-        if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
-            raise ValueError(f"batch_size must be a positive number of rows, not {batch_size!r}")
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
         passes = _Passes(batch_size, sort=batch_size is None or sort_by_length)
         ctx = self._context(list(states), questions, max_len, head_max_len)
@@ -282,6 +284,8 @@ class AgentRuntime(HookRegistry):
         """Answers a context: tokens, one row for each state and question, logits, answers."""
         questions = parse_questions(ctx.questions)
         budgets = self._budgets.override(ctx.max_len, ctx.head_max_len)
+        if not ctx.states:
+            return []
         heads = self._heads(questions, budgets.max_len, budgets.head_max_len)
         if encoded is None:
             encoded = self._encode(ctx.states, tokenize=bool(questions))

@@ -68,6 +68,8 @@ def _find_offender(value: Any, path: str, depth: int = 0) -> tuple[str, str] | N
         for key, part in value.items():
             if key is not None and not isinstance(key, str | int | float):
                 return path, f"key {key!r} is a {type(key).__name__}; JSON keys are strings"
+            if isinstance(key, float) and not math.isfinite(key):
+                return path, f"key {key!r} is not a number that JSON can hold"
             if (found := _find_offender(part, f"{path}[{key!r}]", depth + 1)) is not None:
                 return found
         return None

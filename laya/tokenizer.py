@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import tokenizers
+
+from laya.files import CheckpointError, read_object
 
 _SPECIALS = ("cls_token", "sep_token", "mask_token", "pad_token")
 
@@ -22,15 +22,17 @@ class Tokenizer:
         folder: Holds tokenizer.json, and tokenizer_config.json or special_tokens_map.json for the names of special tokens.
 
     Raises:
-        FileNotFoundError: tokenizer.json is missing.
-        ValueError: A special token is not named by any of the files, or not in the vocabulary.
+        CheckpointError: A file is missing or unreadable, or a special token is not in the vocabulary.
     """
 
     def __init__(self, folder: Path) -> None:
         path = folder / "tokenizer.json"
         if not path.is_file():
-            raise FileNotFoundError(f"{path} is missing: a checkpoint needs a fast tokenizer")
-        self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+            raise CheckpointError(f"{path} is missing: a checkpoint needs a fast tokenizer")
+        try:
+            self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
+        except Exception as error:  # the library raises no class of its own
+            raise CheckpointError(f"{path} is no tokenizer that can be read: {error}") from None
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = False
@@ -40,7 +42,7 @@ class Tokenizer:
             name = names.get(special) or f"[{special.removesuffix('_token').upper()}]"
             token_id = self._tokenizer.token_to_id(name)
             if token_id is None:
-                raise ValueError(f"{folder}: {special} {name!r} is not in the vocabulary; name it in tokenizer_config.json")
+                raise CheckpointError(f"{folder}: {special} {name!r} is not in the vocabulary; name it in tokenizer_config.json")
             ids[special] = token_id
         self.cls_id, self.sep_id, self.mask_id, self.pad_id = (ids[special] for special in _SPECIALS)
         self.mask_text = names.get("mask_token") or "[MASK]"
@@ -71,7 +73,7 @@ def _special_names(folder: Path) -> dict[str, str]:
         path = folder / file
         if not path.is_file():
             continue
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content = read_object(path)
         for special in _SPECIALS:
             name = content.get(special)
             if isinstance(name, dict):

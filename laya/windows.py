@@ -84,21 +84,28 @@ def split(text: str, spans: Sequence[tuple[int, int]], window: int, stride: int)
     windows: list[Window] = []
     start = 0
     while True:
-        end = _whole_character(spans, start, min(start + window, len(spans)))
+        limit = min(start + window, len(spans))
+        end = _last_border(spans, start, limit) or limit
         text_start = spans[start][0] if start else 0
         text_end = spans[end - 1][1] if end < len(spans) else len(text)
         windows.append(Window(start, end, text[text_start:text_end]))
         if end == len(spans):
             return windows
-        start = max(start + 1, _whole_character(spans, start, min(start + stride, end)))
+        step = min(start + stride, end)
+        start = _last_border(spans, start, step) or _first_border(spans, step, end) or step
 
 
-def _whole_character(spans: Sequence[tuple[int, int]], start: int, end: int) -> int:
-    """Moves a cut back to where a character begins, unless that leaves nothing after ``start``."""
-    cut = end
-    while start < cut < len(spans) and spans[cut][0] < spans[cut - 1][1]:
-        cut -= 1
-    return cut if cut > start else end
+def _last_border(spans: Sequence[tuple[int, int]], low: int, high: int) -> int | None:
+    """The last token in (low, high] that begins a character; None if there is none (a character wider than the window)."""
+    return next((cut for cut in range(high, low, -1) if _is_border(spans, cut)), None)
+
+
+def _first_border(spans: Sequence[tuple[int, int]], low: int, high: int) -> int | None:
+    return next((cut for cut in range(low + 1, high + 1) if _is_border(spans, cut)), None)
+
+
+def _is_border(spans: Sequence[tuple[int, int]], cut: int) -> bool:
+    return cut == len(spans) or spans[cut][0] >= spans[cut - 1][1]
 
 
 def merge(results: Sequence[Result], scored: int, windows: Sequence[Window] | None) -> Result:

@@ -214,7 +214,7 @@ def _told(state: str, result: dict[str, Any]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs the command. Wrong input ends in one line on standard error and exit code 2."""
-    from laya.checkpoint import CheckpointError
+    from laya.files import CheckpointError
 
     # A warning is for whoever calls the library; on a terminal its text is enough.
     warnings.showwarning = lambda message, *_, **__: click.echo(f"laya: {message}", err=True)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from cluster import AgentLostError, ClusterRouter, NoRoomError
-from laya.checkpoint import CheckpointError
+from laya.files import CheckpointError
 from laya.questions import Question
 from pipelines.report import Tally
 from pipelines.sinks import Outcome, output_rows, write_part

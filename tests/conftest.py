@@ -18,7 +18,7 @@ from laya.hooks import HOOK_EVENTS, PredictContext, clear_default_hooks
 
 GOLDENS = Path(__file__).parent / "goldens"
 
-# How long an example takes says something about the machine, and nothing about the property.
+# A property holds or not, however long an example takes.
 settings.register_profile("laya", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("laya")
 

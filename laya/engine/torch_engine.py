@@ -10,10 +10,11 @@ import torch
 
 from laya.engine.base import PaddedBatch, RowScore, pad_batch
 from laya.engine.packing import pack
+from laya.files import CheckpointError
 from laya.model import DecisionModel
 from laya.sequences import TokenSequence
 
-CPU_TOKEN_BUDGET = 4096
+CPU_TOKEN_BUDGET = 2048
 """Padded tokens of a pass on a CPU: enough to keep the cores busy, little enough that activations stay in cache."""
 GPU_TOKEN_BUDGET = 65536
 """Padded tokens of a pass on a GPU."""
@@ -42,12 +43,12 @@ def amp_dtype(name: object, source: str) -> torch.dtype | None:
     """The torch type that a checkpoint's ``amp_dtype`` names; None means full precision.
 
     Raises:
-        ValueError: The name is not one of bf16, fp16, fp32.
+        CheckpointError: The name is not one of bf16, fp16, fp32.
     """
     if name is None:
         return None
     if not isinstance(name, str) or name not in _AMP_DTYPES:
-        raise ValueError(f"{source}: amp_dtype must be one of {', '.join(_AMP_DTYPES)}, not {name!r}")
+        raise CheckpointError(f"{source}: amp_dtype must be one of {', '.join(_AMP_DTYPES)}, not {name!r}")
     return _AMP_DTYPES[name]
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,33 @@ from laya.hooks.dispatch import dispatch
 Results = list[dict[str, Any]]
 Body = Callable[[list[PredictContext]], Sequence[Results | BaseException]]
 """Answers contexts: for each of them its results (one a state), or what failed it alone. Raising fails them all."""
+
+
+_served: ContextVar[tuple[str, ...] | None] = ContextVar("laya_served_requests", default=None)
+
+
+@contextmanager
+def _serving(run_ids: tuple[str, ...] | None) -> Iterator[None]:
+    token = _served.set(run_ids)
+    try:
+        yield
+    finally:
+        _served.reset(token)
+
+
+def serving(run_ids: Iterable[str]) -> AbstractContextManager[None]:
+    """Marks the calls of a block as parts of outer calls, whose process-wide hooks have fired already.
+
+    A Router wraps its agents' calls in it, so that a default hook sees each request once; hooks installed on an agent still fire
+    there, with the requests named in ``ctx.request_ids``.
+    """
+    return _serving(tuple(run_ids))
+
+
+def served_requests() -> list[str] | None:
+    """The run ids given to `serving`, or None outside of it."""
+    run_ids = _served.get()
+    return None if run_ids is None else list(run_ids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +56,8 @@ class CallHooks:
     def fire(self, event: str, ctx: PredictContext) -> None:
         """Calls one event on every hook that has it; see `dispatch`."""
         if self.hooks:
-            dispatch(self.hooks, event, ctx, raise_errors=self.raise_errors, lock=self.lock, timeout=self.timeout)
+            with _serving(None):  # a call that a hook makes is its own, and serves none of these requests
+                dispatch(self.hooks, event, ctx, raise_errors=self.raise_errors, lock=self.lock, timeout=self.timeout)
 
 
 def run_call(ctx: PredictContext, hooks: CallHooks, body: Callable[[PredictContext], Results]) -> Results:
@@ -67,10 +96,9 @@ def run_calls(
             started.append(ctx)
             _start(ctx, hooks, isolate)
         _answer([ctx for ctx in started if ctx.results is None and ctx.error is None], body, isolate)
-        if complete is not None:
-            for ctx in started:
-                if ctx.error is None:
-                    complete(ctx)
+        for ctx in started:
+            if ctx.error is None:
+                _complete(ctx, complete, isolate)
     except BaseException as error:
         failure = error
         for ctx in started:
@@ -89,6 +117,17 @@ def run_calls(
 def _start(ctx: PredictContext, hooks: CallHooks, isolate: bool) -> None:
     try:
         hooks.fire("on_predict_start", ctx)
+    except Exception as error:
+        if not isolate:
+            raise
+        ctx.error = error
+
+
+def _complete(ctx: PredictContext, complete: Callable[[PredictContext], None] | None, isolate: bool) -> None:
+    try:
+        if complete is not None:
+            complete(ctx)
+        aggregate_usage(ctx.results or [])  # what a hook has supplied must at least be a result
     except Exception as error:
         if not isolate:
             raise
@@ -120,10 +159,12 @@ def _close(ctx: PredictContext, hooks: CallHooks) -> BaseException | None:
     if error is not None:
         _fire_after(error, "on_error", ctx, hooks)
     ctx.elapsed_ms = (time.perf_counter() - ctx.started_at) * 1000
-    ctx.usage = None if ctx.results is None else aggregate_usage(ctx.results)
     if error is not None:
+        with suppress(Exception):  # what failed the call may be that its results cannot be counted
+            ctx.usage = None if ctx.results is None else aggregate_usage(ctx.results)
         _fire_after(error, "on_predict_end", ctx, hooks)
         return error
+    ctx.usage = aggregate_usage(ctx.results or [])
     try:
         hooks.fire("on_predict_end", ctx)
     except Exception as raised:
@@ -137,8 +178,20 @@ def _fire_after(error: BaseException, event: str, ctx: PredictContext, hooks: Ca
     try:
         hooks.fire(event, ctx)
     except Exception as raised:
-        last = error
-        while last.__context__ is not None and last.__context__ is not raised:
-            last = last.__context__
-        if last is not raised:
-            last.__context__ = raised
+        _chain(error, raised)
+
+
+def _chain(error: BaseException, raised: BaseException) -> None:
+    """Hangs a later error at the end of an earlier one's contexts, without ever closing a circle."""
+    known = [error]
+    while (last := known[-1].__context__) is not None:
+        known.append(last)
+    if any(raised is link for link in known):
+        return
+    link = raised
+    while link.__context__ is not None:
+        if any(link.__context__ is earlier for earlier in known):
+            link.__context__ = None
+        else:
+            link = link.__context__
+    known[-1].__context__ = raised

@@ -10,7 +10,9 @@ import math
 import threading
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from contextlib import AbstractContextManager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, cast
 
 from laya.hooks.context import PredictContext
@@ -88,6 +90,44 @@ def dispatch(
         raise first
 
 
+@dataclass(slots=True, eq=False)
+class _Holder:
+    turn: HookTurn
+    depth: int = 1
+
+
+_holders: contextvars.ContextVar[tuple[_Holder, ...]] = contextvars.ContextVar("laya_hook_turns", default=())
+
+
+class HookTurn:
+    """A re-entrant lock that belongs to a call, not to a thread: with a timeout, hooks within hooks run on threads of their own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def _held(self) -> _Holder | None:
+        return next((holder for holder in _holders.get() if holder.turn is self and holder.depth > 0), None)
+
+    def locked(self) -> bool:
+        """Whether some call holds it now."""
+        return self._lock.locked()
+
+    def __enter__(self) -> None:
+        holder = self._held()
+        if holder is not None:
+            holder.depth += 1
+            return
+        self._lock.acquire()
+        _holders.set((*(holder for holder in _holders.get() if holder.depth > 0), _Holder(self)))
+
+    def __exit__(self, *_: object) -> None:
+        holder = self._held()
+        assert holder is not None
+        holder.depth -= 1
+        if not holder.depth:
+            self._lock.release()
+
+
 def _call(method: Callable[[PredictContext], Any], ctx: PredictContext) -> None:
     outcome = method(ctx)
     if outcome is not None and inspect.isawaitable(outcome):
@@ -102,13 +142,13 @@ def _call_within(
     failure: list[BaseException] = []
     variables = contextvars.copy_context()
 
+    def call() -> None:
+        with lock or nullcontext():
+            _call(method, ctx)
+
     def run() -> None:
         try:
-            if lock is None:
-                variables.run(_call, method, ctx)
-            else:
-                with lock:
-                    variables.run(_call, method, ctx)
+            variables.run(call)
         except BaseException as error:
             failure.append(error)
         finally:
@@ -158,6 +198,10 @@ def run_coroutine_sync(coro: Awaitable[Any], loop: asyncio.AbstractEventLoop | N
             coro.close()
         reason = "is the calling thread's own and would wait for itself" if loop is own else "is not running"
         raise ValueError(f"cannot run a hook on the loop given: it {reason}; pass a loop that runs in another thread")
+    if loop is None and own is _background_loop():
+        # A coroutine that waits there for another one would wait for itself.
+        with ThreadPoolExecutor(1) as one:
+            return one.submit(contextvars.copy_context().run, asyncio.run, _finish(coro)).result()
     return asyncio.run_coroutine_threadsafe(_finish(coro), loop or _background_loop()).result()
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, Self
 
-from laya.hooks.call import CallHooks
-from laya.hooks.dispatch import check_timeout
+from laya.hooks.call import CallHooks, served_requests
+from laya.hooks.dispatch import HookTurn, check_timeout
 from laya.hooks.protocol import PredictHook, as_sequence, normalise_hooks
 
 _defaults: list[Any] = []
 _defaults_lock = threading.Lock()
-_served: ContextVar[tuple[str, ...] | None] = ContextVar("laya_served_requests", default=None)
 
 
 def set_default_hooks(
@@ -52,26 +50,6 @@ def compose_hooks(installed: Iterable[Any]) -> list[Any]:
     return [*default_hooks(), *installed]
 
 
-@contextmanager
-def serving(run_ids: Iterable[str]) -> Iterator[None]:
-    """Marks the calls of a block as parts of outer calls, whose process-wide hooks have fired already.
-
-    A Router wraps its agents' calls in it, so that a default hook sees each request once; hooks installed on an agent still fire
-    there, with the requests named in ``ctx.request_ids``.
-    """
-    token = _served.set(tuple(run_ids))
-    try:
-        yield
-    finally:
-        _served.reset(token)
-
-
-def served_requests() -> list[str] | None:
-    """The run ids given to `serving`, or None outside of it."""
-    run_ids = _served.get()
-    return None if run_ids is None else list(run_ids)
-
-
 class HookRegistry:
     """The hooks installed on a runtime, and how they are run. Every runtime derives from it.
 
@@ -101,7 +79,7 @@ class HookRegistry:
         self._hooks_mutation = threading.Lock()
         self.hooks_raise = hooks_raise
         self.hooks_timeout = check_timeout(hooks_timeout)
-        self._hooks_turn = None if hooks_concurrent else threading.RLock()
+        self._hooks_turn = None if hooks_concurrent else HookTurn()
 
     def __getstate__(self) -> dict[str, Any]:
         # Locks stay behind; whether hooks take turns travels.
@@ -110,7 +88,7 @@ class HookRegistry:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._hooks_mutation = threading.Lock()
-        self._hooks_turn = threading.RLock() if state["_hooks_turn"] else None
+        self._hooks_turn = HookTurn() if state["_hooks_turn"] else None
 
     @property
     def hooks(self) -> list[Any]:
@@ -155,7 +133,7 @@ class HookRegistry:
         """A snapshot for one call: defaults, installed and per-call hooks; None means the instance's policy."""
         per_call = normalise_hooks(hooks, on_predict_start, on_predict_end)
         return CallHooks(
-            hooks=(*(default_hooks() if _served.get() is None else ()), *self._hooks, *per_call),
+            hooks=(*(default_hooks() if served_requests() is None else ()), *self._hooks, *per_call),
             raise_errors=self.hooks_raise if hooks_raise is None else hooks_raise,
             lock=self._hooks_turn,
             timeout=self.hooks_timeout if hooks_timeout is None else check_timeout(hooks_timeout),

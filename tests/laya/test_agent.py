@@ -114,7 +114,7 @@ class TestEmptyInputs:
 
 class TestStates:
     def test_empty_and_blank_ones_among_others(self, tiny: laya.Agent) -> None:
-        """UC-19: an empty text last in the list was the worst case."""
+        """An empty text last in the list was the worst case."""
         states = ["", "   ", {}, [], "x", PARCEL, ""]
         results = tiny.predict_batch(states, QUESTIONS)
         assert len(results) == 7
@@ -176,7 +176,7 @@ class TestStates:
 
 class TestQuestions:
     def test_one_option_alone_and_beside_others(self, tiny: laya.Agent) -> None:
-        """UC-01: an enum of one value builds exactly that."""
+        """An enum of one value builds exactly that."""
         noted = {"type": "choice", "instructions": "Record that the note was read.", "criteria": {"read": "the note was read"}}
         state = "Parcel record closed by the depot before anyone rang back."
         for questions in ({"noted": noted}, {"noted": noted, "team": TEAM}, {"team": TEAM, "noted": noted}):
@@ -217,7 +217,7 @@ def lane(labels: list[str]) -> Q:
 
 
 class TestOptionsThatCollapse:
-    """UC-05: once the option budget is spent, similar labels are cut to the same few tokens."""
+    """Once the option budget is spent, similar labels are cut to the same few tokens."""
 
     def test_usage_says_so(self, tiny: laya.Agent) -> None:
         options = tiny.system_one(PARCEL, lane(LANES), head_max_len=64)["usage"]["options"]
@@ -325,7 +325,7 @@ class TestBatches:
 
     @pytest.mark.parametrize("length", [127, 128, 129, 160, 255, 256, 257, 288, 510, 512])
     def test_lengths_at_which_padded_rows_went_wrong(self, length: int, tiny: laya.Agent) -> None:
-        """UC-23: scores changed with the neighbours, and rows padded to some lengths became NaN."""
+        """Scores changed with the neighbours, and rows padded to some lengths became NaN."""
         states = ["short note", "late " * length, ""]
         alone = [tiny.system_one(state, QUESTIONS, max_len=1024) for state in states]
         assert [result["usage"]["state_tokens"] for result in alone][1:] == [length, 0]
@@ -451,7 +451,7 @@ class TestHooks:
 
     @pytest.mark.parametrize("hooks_raise", [True, False])
     def test_telemetry_that_fails_while_it_reports_an_error(self, hooks_raise: bool, tiny: laya.Agent, make_hook: Any) -> None:
-        """UC-15: it replaced the real error, and end hooks were left out."""
+        """Once, its failure replaced the real error, and end hooks were left out."""
 
         def fail(error: type[Exception]) -> Callable[[PredictContext], None]:
             def act(ctx: PredictContext) -> None:
@@ -480,7 +480,7 @@ class TestHooks:
 
 class TestThreads:
     def test_one_agent_in_many_threads(self, tiny: laya.Agent) -> None:
-        """UC-17, in small: options cut by budget beside a long state; each result equals its serial one."""
+        """Options cut by budget beside a long state; each result equals its serial one."""
         told = (
             "a long description of desk {} that goes on and on so that it passes the per option cut and must be truncated every single time"
         )

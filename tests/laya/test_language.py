@@ -62,6 +62,9 @@ class TestScript:
         found = detect(text)
         assert (found["script"], found["non_latin_fraction"]) == (script, fraction)
 
+    def test_half_is_no_majority_so_the_language_is_looked_for(self) -> None:
+        assert detect("hello приве")["confidence"] > 0
+
     def test_a_script_that_is_not_latin_needs_no_language(self) -> None:
         found = detect("Где моя посылка?")
         assert (found["language"], found["is_english"], found["language_undecided"], found["confidence"]) == (None, False, False, 0.0)

@@ -26,6 +26,8 @@ QUESTIONS: dict[str, Any] = {
     "refund": {"type": "noul", "instructions": "Does the writer want money back?"},
 }
 DOCUMENT = " ".join(f"{word} {index} which late the payment" for index, word in enumerate(["refund", "invoice", "server", "quote"] * 30))
+# Words of two and three tokens: windows start inside words, where the text alone would be read as other tokens.
+CUT_INSIDE_WORDS = " ".join(["came"] * 60 + ["cane"] * 60)
 SUPPLIED = {"model": "a cache", "answers": {"refund": {"type": "noul", "noul": 0.25}}, "usage": {"input_tokens": 3, "output_tokens": 0}}
 SHORT = "where is my invoice"
 
@@ -78,19 +80,21 @@ class TestTheScanIsLeftAsItWasBuilt:
             assert list(answer["window"]) == ["index", "token_start", "token_end", "count"]
             assert answer["window"]["count"] == len(scan.texts)
 
-    def test_the_span_is_what_the_model_read(self, tiny: laya.Agent, tiny_folder: Any) -> None:
+    @pytest.mark.parametrize("document", [DOCUMENT, CUT_INSIDE_WORDS], ids=["between words", "inside words"])
+    def test_the_span_is_what_the_model_read(self, document: str, tiny: laya.Agent, tiny_folder: Any) -> None:
         """Scores every window again from its tokens, with the parts alone, and chooses by the rules of the specification."""
         checkpoint = open_checkpoint(CheckpointSource(str(tiny_folder)))
         tokenizer = Tokenizer(checkpoint.tokenizer_folder)
         engine = TorchEngine(build_model(checkpoint), tokenizer.pad_id, torch.device("cpu"))
         with pytest.warns(RuntimeWarning):
             temperatures = Temperatures.from_config(checkpoint.config, "config")
-        scan = Scan(tiny, DOCUMENT)
-        ids, spans = tokenizer.encode_with_spans(DOCUMENT)
+        scan = Scan(tiny, document)
+        ids, spans = tokenizer.encode_with_spans(document)
         # max(64, 256 - 96 - 8) tokens a window, and half of that from one to the next.
         starts = list(range(0, len(ids) - 152 + 76, 76))
         windows = [(start, min(start + 152, len(ids))) for start in starts]
         assert scan.result["usage"]["windows"] == len(windows)
+        assert scan.result["usage"]["state_tokens"] == sum(end - start for start, end in windows)
         for question, head in zip(parse_questions(QUESTIONS), build_heads(parse_questions(QUESTIONS), tokenizer, 256, 96), strict=True):
             rows = [build_sequence(head, ids[start:end], False, tokenizer, 256)[0] for start, end in windows]
             answers = [
@@ -106,7 +110,7 @@ class TestTheScanIsLeftAsItWasBuilt:
             # The text that the hooks saw is the text of exactly those tokens.
             text = scan.texts[best]
             begin, finish = (spans[window["token_start"]][0], spans[window["token_end"] - 1][1])
-            assert text.strip() == DOCUMENT[begin:finish]
+            assert text.strip() == document[begin:finish]
 
     def test_usage_sums_the_windows(self, tiny: laya.Agent) -> None:
         scan = Scan(tiny, DOCUMENT, window=100, stride=100)
@@ -232,7 +236,7 @@ def lanes(n: int) -> dict[str, Any]:
 
 
 class TestNothingGoesUnread:
-    """UC-27: with many options the room is narrow; still each sentence marker stands whole in some window."""
+    """With many options the room is narrow; still each sentence marker stands whole in some window."""
 
     def test_default_windows(self, tiny: laya.Agent) -> None:
         scan = Scan(tiny, NUMBERED, skip, questions=lanes(50))

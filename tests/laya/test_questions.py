@@ -270,7 +270,7 @@ class TestShape:
         assert "q1" not in str(caught.value)
 
 
-# Near misses that other clients send; each was once accepted wrongly or failed far from its cause (UC-03).
+# Near misses that other clients send; each was once accepted wrongly or failed far from its cause.
 NEAR_MISSES = [
     pytest.param("ok", {"type": "noul", "instructions": "Happy?", "criteria": {"yes": "pleased", "no": "not pleased"}}, id="yes/no"),
     pytest.param("ok", {"type": "Noul", "instructions": "Happy?"}, id="capitalised type"),

@@ -195,13 +195,12 @@ class TestUnload:
 
 class TestPreload:
     def test_raises_max_loaded_so_that_all_stay(self, make_router: MakeRouter, make_hook: Any) -> None:
-        """UC-13."""
         hook = make_hook()
         router = make_router(max_loaded=1, hooks=hook)
         router.preload(["english"])
         router.preload(["multilingual"])
         assert set(router.loaded) == {"english", "multilingual"}
-        assert router.max_loaded >= 2
+        assert router.max_loaded >= len(router.loaded)
         assert models_of(hook) == [("on_load", "english"), ("on_load", "multilingual")]
 
     def test_of_what_is_loaded_and_of_one_name_twice_builds_once(self, make_router: MakeRouter, make_hook: Any) -> None:
@@ -242,12 +241,13 @@ class TestAttach:
         assert router.predict(ENGLISH, REFUND, model="mine")["answers"] == tiny.system_one(ENGLISH, REFUND)["answers"]
         assert router.predict(ENGLISH, REFUND, model="mine")["routing"]["model"] == "mine"
 
-    def test_is_never_evicted_and_takes_no_place(self, make_router: MakeRouter, make_hook: Any, tiny: laya.Agent) -> None:
+    def test_is_never_evicted_and_takes_no_place_from_others(self, make_router: MakeRouter, make_hook: Any, tiny: laya.Agent) -> None:
         hook = make_hook()
         router = make_router(max_loaded=1, hooks=hook)
         router.load("a")
         router.attach("mine", tiny)
         assert set(router.loaded) == {"a", "mine"}
+        assert router.max_loaded >= 2
         router.load("b")
         router.load("c")
         assert set(router.loaded) == {"mine", "c"}
@@ -258,6 +258,15 @@ class TestAttach:
         router.attach("en", tiny)
         assert router.loaded == ["english"]
         assert router.load("english") is tiny
+
+    def test_twice_and_off_again_leaves_room_for_as_many_as_before(self, make_router: MakeRouter, tiny: laya.Agent) -> None:
+        router = make_router(max_loaded=1)
+        for _ in range(2):
+            router.attach("mine", tiny)
+        router.load("a")
+        router.unload("mine")
+        router.load("b")
+        assert router.loaded == ["b"]
 
     def test_unload_takes_it_off(self, make_router: MakeRouter, make_hook: Any, tiny: laya.Agent) -> None:
         hook = make_hook()
@@ -271,7 +280,6 @@ class TestAttach:
 
 class TestThreads:
     def test_a_cold_checkpoint_is_built_once(self, make_router: MakeRouter, make_hook: Any, slow_hub: SlowHub) -> None:
-        """UC-11."""
         hook = make_hook()
         router = make_router({"english": "someone/slow"}, hooks=hook)
         barrier = threading.Barrier(9)
@@ -292,7 +300,6 @@ class TestThreads:
         assert router.loaded == ["english"]
 
     def test_a_failed_build_reaches_every_waiter_and_the_next_load_tries_again(self, make_router: MakeRouter, quiet_folder: Path) -> None:
-        """UC-11."""
         router = make_router({"english": "/no/such/folder"})
         barrier = threading.Barrier(8)
 
@@ -326,7 +333,7 @@ class TestThreads:
         assert router.loaded == ["a"]
 
     def test_unload_waits_for_a_build_under_way(self, make_router: MakeRouter, slow_hub: SlowHub) -> None:
-        """UC-13: an unload returned before the build landed, and the checkpoint came back afterwards."""
+        """An unload returned before the build landed, and the checkpoint came back afterwards."""
         router = make_router({"multilingual": "someone/slow"})
         with thread(lambda: router.load("multilingual")):
             assert slow_hub.asked.wait(SOON)
@@ -353,7 +360,7 @@ class TestThreads:
 
 
 class TestHooksThatCallBack:
-    """UC-13: lifecycle hooks run after the Router's own lock was released."""
+    """Lifecycle hooks run after the Router's own lock was released."""
 
     def test_on_load_may_load_another(self, make_router: MakeRouter, make_hook: Any) -> None:
         def load_another(ctx: PredictContext) -> None:
@@ -467,6 +474,11 @@ class TestPredict:
             router.predict(state, questions, hooks=hook)
         assert hook.events == ["on_route", "on_predict_start", "on_error", "on_predict_end"]
         assert hook.seen[-1][1].error is caught.value
+
+    @pytest.mark.parametrize("questions", [None, "refund", [], [REFUND["refund"]]], ids=["none", "text", "empty list", "list"])
+    def test_questions_that_are_no_dict(self, questions: Any, make_router: MakeRouter) -> None:
+        with pytest.raises(TypeError, match="questions"):
+            make_router().predict(ENGLISH, questions)
 
     def test_a_hooks_timeout_of_the_call(self, make_router: MakeRouter) -> None:
         release = threading.Event()

@@ -87,7 +87,6 @@ class TestDetection:
     @pytest.mark.parametrize("default", ["english", "multilingual"])
     @pytest.mark.parametrize("state", ["", "   ", "40817 22", "😀👍🏽", "\u200b\u200d\ufeff", "١٢٣", {}, [], {"n": 7, "ok": True}])
     def test_without_letters_the_default_counts(self, state: Any, default: str) -> None:
-        """UC-07."""
         found = Router(default=default).route(state)
         assert found.model == default
         assert found["detection"]["script"] == "unknown"
@@ -103,7 +102,6 @@ class TestDetection:
         ],
     )
     def test_languages_that_were_taken_for_each_other(self, state: Any, model: str) -> None:
-        """UC-09."""
         assert Router(default="english").route(state).model == model
 
     @pytest.mark.parametrize("text", ["Где моя посылка?", "我的包裹在哪里", "أين الطرد الخاص بي", "hello привет мир"])

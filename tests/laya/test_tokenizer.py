@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import laya
 from laya.tokenizer import Tokenizer
 
 Edit = Callable[[dict[str, Any]], Any]
@@ -108,7 +109,7 @@ def test_a_special_token_outside_the_vocabulary_is_named(special: str, folder: P
 
 
 def test_a_missing_tokenizer_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"tokenizer\.json"):
+    with pytest.raises(laya.CheckpointError, match=r"tokenizer\.json"):
         Tokenizer(tmp_path)
 
 
@@ -131,7 +132,7 @@ def test_truncation_and_padding_of_the_file_are_switched_off(folder: Path, token
 
 
 def test_threads_may_share_it(tokenizer: Tokenizer) -> None:
-    """UC-17: on a shared tokenizer, a truncation set for one thread once cut another thread's text."""
+    """On a shared tokenizer, a truncation set for one thread once cut another thread's text."""
     texts = ["quote score " * 15, "which late " * 1000, ""]
     wanted = tokenizer.encode(texts)
     spans = [tokenizer.encode_with_spans(text) for text in texts]

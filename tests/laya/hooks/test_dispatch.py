@@ -172,6 +172,7 @@ class TestHooksConcurrent:
     def test_otherwise_they_take_turns(self, taking_turns: laya.Agent) -> None:
         assert meet(taking_turns, threading.Barrier(2, timeout=0.2)) == [False, False]
 
+    @pytest.mark.timeout(20)
     @pytest.mark.parametrize("timeout", [None, 2.0])
     def test_a_hook_may_call_the_agent_again(self, timeout: float | None, taking_turns: laya.Agent) -> None:
         inner: list[Any] = []
@@ -266,6 +267,12 @@ class TestTimeout:
             release.set()
 
 
+async def others_are_done() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others)
+
+
 @contextmanager
 def loop_in_another_thread() -> Iterator[asyncio.AbstractEventLoop]:
     loop = asyncio.new_event_loop()
@@ -274,6 +281,7 @@ def loop_in_another_thread() -> Iterator[asyncio.AbstractEventLoop]:
     try:
         yield loop
     finally:
+        asyncio.run_coroutine_threadsafe(others_are_done(), loop).result(LONG)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(LONG)
         loop.close()
