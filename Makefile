@@ -29,6 +29,9 @@ score: setup
 	$(BIN)/laya score out/packages.jsonl --questions packages --state name,summary,description --output out/packages \
 	  --labels topic=true_topic --labels http=true_http
 
+# Many short forward passes beside other processes: threads that spin while they wait would take the cores from them.
+test test-all: export OMP_WAIT_POLICY = PASSIVE
+
 test: setup
 	$(BIN)/python -m pytest -m 'not slow'
 

@@ -76,6 +76,8 @@ class Agent(AgentRuntime):
             )
         max_len = checkpoint.budget("max_len", _DEFAULT_MAX_LEN)
         positions = checkpoint.encoder.get("max_position_embeddings") or max_len
+        if max_len > positions:
+            raise CheckpointError(f"{config_path}: max_len {max_len} is more than the encoder can read ({positions} tokens)")
         budgets = Budgets(max_len, checkpoint.budget("head_max_len", _DEFAULT_HEAD_MAX_LEN), positions)
         engine = TorchEngine(
             build_model(checkpoint),
@@ -113,7 +115,10 @@ def load(
     hooks_raise: bool = True,
     hooks_concurrent: bool = True,
     hooks_timeout: float | None = None,
-    **options: Any,
+    *,
+    revision: str | None = None,
+    sha256: Mapping[str, str] | None = None,
+    token_budget: int | None = None,
 ) -> Agent:
     """Loads a checkpoint; the arguments are those of `Agent`.
 
@@ -134,5 +139,7 @@ def load(
         hooks_raise,
         hooks_concurrent,
         hooks_timeout,
-        **options,
+        revision=revision,
+        sha256=sha256,
+        token_budget=token_budget,
     )

@@ -96,7 +96,8 @@ def _script(text: str) -> tuple[str, float]:
 @lru_cache(maxsize=4096)
 def _script_of(letter: str) -> str:
     # A letter's Unicode name starts with its script; those of width, ordinal and modifier forms start so once they are normalised.
-    return unicodedata.name(unicodedata.normalize("NFKC", letter)[0], "unknown").split()[0].split("-")[0].lower()
+    plain = next((part for part in unicodedata.normalize("NFKC", letter) if unicodedata.category(part) != "Lm"), letter)
+    return unicodedata.name(plain, "unknown").split()[0].split("-")[0].lower()
 
 
 @lru_cache(maxsize=1)

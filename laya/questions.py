@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
@@ -146,10 +146,14 @@ def _noul(qid: Any, criteria: Any, names: Any) -> tuple[list[Any], list[str]]:
     if criteria is not None:
         if not isinstance(criteria, Mapping):
             _refuse(qid, "criteria of a noul must be a dict keyed true and false, or left out")
+        given: set[str] = set()
         for key, text in criteria.items():
             side = str(key).lower()
             if side not in texts:
                 _refuse(qid, f"criteria of a noul may only be keyed true and false, not {key!r}")
+            if side in given:
+                _refuse(qid, f"criteria of a noul say twice what {side} means")
+            given.add(side)
             if text is not None and text != "":
                 texts[side] = _text(qid, text)
     shown = {"false": "false", "true": "true"}
@@ -165,7 +169,7 @@ def _noul(qid: Any, criteria: Any, names: Any) -> tuple[list[Any], list[str]]:
 def _order(qid: Any, order: Any, n: int) -> tuple[int, ...]:
     if order is None:
         return tuple(range(n))
-    whole = isinstance(order, Sequence) and not isinstance(order, str) and all(type(index) is int for index in order)
+    whole = isinstance(order, list | tuple) and all(type(index) is int for index in order)
     if not whole or sorted(order) != list(range(n)):
         _refuse(qid, f"option_order must hold each of 0 to {n - 1} once, not {order!r}")
     return tuple(order)

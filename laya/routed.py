@@ -102,31 +102,35 @@ class RoutedCalls(HookRegistry):
             "head_max_len": head_max_len,
         }
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
-        ctx = self._answer([request], call_hooks, isolate=False)[0]
-        return (ctx.results or [{}])[0]
+        ctx = self._answer([request], call_hooks, {}, isolate=False)[0]
+        return _results(ctx)[0]
 
     system_one = predict
 
     def predict_batch(
         self,
         requests: Sequence[Request],
+        batch_size: int | None = None,
+        hooks_timeout: float | None = None,
+        *,
+        sort_by_length: bool = False,
         hooks: Any = None,
         on_predict_start: PredictHooks = None,
         on_predict_end: PredictHooks = None,
         hooks_raise: bool | None = None,
-        hooks_timeout: float | None = None,
-        *,
         return_exceptions: bool = False,
     ) -> list[Any]:
         """Answers many requests, each routed by itself and with a context of its own; like ones share forward passes.
 
         Args:
             requests: See `Request`.
+            batch_size: See `laya.Agent.predict_batch`.
+            hooks_timeout: Overrides the Router's timeout for this call, in seconds.
+            sort_by_length: See `laya.Agent.predict_batch`.
             hooks: Hook objects for this call; they fire once a request.
             on_predict_start: Start callables for this call.
             on_predict_end: End callables for this call.
             hooks_raise: Overrides the Router's policy for this call.
-            hooks_timeout: Overrides the Router's timeout for this call, in seconds.
             return_exceptions: True puts what failed a request in its place instead of failing its group and raising.
 
         Returns:
@@ -137,8 +141,9 @@ class RoutedCalls(HookRegistry):
             ValueError: A request lacks a key or has an unknown one, or its questions are wrong.
         """
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
-        contexts = self._answer(requests, call_hooks, isolate=return_exceptions)
-        return [ctx.error if ctx.error is not None else (ctx.results or [{}])[0] for ctx in contexts]
+        passes = {"batch_size": batch_size, "sort_by_length": sort_by_length}
+        contexts = self._answer(requests, call_hooks, passes, isolate=return_exceptions)
+        return [ctx.error if ctx.error is not None else _results(ctx)[0] for ctx in contexts]
 
     def predict_long(
         self,
@@ -183,9 +188,9 @@ class RoutedCalls(HookRegistry):
                 ctx.results = [{**result, "usage": {**(result.get("usage") or {}), "windows": 0}} for result in ctx.results or []]
 
         run_calls([ctx], call_hooks, body, complete=complete)
-        return (ctx.results or [{}])[0]
+        return _results(ctx)[0]
 
-    def _answer(self, requests: Sequence[Request], hooks: CallHooks, isolate: bool) -> list[PredictContext]:
+    def _answer(self, requests: Sequence[Request], hooks: CallHooks, passes: dict[str, Any], isolate: bool) -> list[PredictContext]:
         """Routes requests, runs them group by group, and returns their contexts in order."""
         contexts: list[PredictContext] = []
         for index, request in enumerate(requests):
@@ -200,10 +205,10 @@ class RoutedCalls(HookRegistry):
             if ctx.error is None:
                 groups.setdefault(ctx.model, []).append(ctx)
         for group in groups.values():
-            self._answer_group(group, hooks, isolate)
+            self._answer_group(group, hooks, passes, isolate)
         return contexts
 
-    def _answer_group(self, group: list[PredictContext], hooks: CallHooks, isolate: bool) -> None:
+    def _answer_group(self, group: list[PredictContext], hooks: CallHooks, passes: dict[str, Any], isolate: bool) -> None:
         try:
             for ctx in group:
                 agent = self._bind(ctx)
@@ -213,7 +218,7 @@ class RoutedCalls(HookRegistry):
             for ctx in group:
                 ctx.error = error
             return
-        run_calls(group, hooks, lambda waiting: _shared_passes(agent, waiting), isolate=isolate, complete=_add_routing)
+        run_calls(group, hooks, lambda waiting: _shared_passes(agent, waiting, passes), isolate=isolate, complete=_add_routing)
 
     def _route(self, request: Request, hooks: CallHooks) -> PredictContext:
         wishes = Wishes(request.get("model"), request.get("task"), request.get("lang"), request.get("lang_guess"))
@@ -229,7 +234,9 @@ class RoutedCalls(HookRegistry):
         ctx.decision = self.table.decide(request["state"], request["questions"], wishes)
         hooks.fire("on_route", ctx)
         # A hook may have rewritten the decision; what it says is what happens.
-        ctx.model = self.table.resolve(RouteDecision(ctx.decision or {}).get("model", self.table.default))
+        decision = RouteDecision(ctx.decision or {})
+        ctx.model = self.table.resolve(decision.get("model", self.table.default))
+        ctx.decision = RouteDecision({**decision, "model": ctx.model, "repo": str(self.table.sources[ctx.model])})
         return ctx
 
     def _bind(self, ctx: PredictContext) -> AgentLike:
@@ -250,12 +257,18 @@ def _checked(request: Any, index: int) -> Request:
     return request
 
 
+def _results(ctx: PredictContext) -> Results:
+    if not ctx.results:
+        raise ValueError("no result is left to return: a hook emptied ctx.states or ctx.results")
+    return ctx.results
+
+
 def _add_routing(ctx: PredictContext) -> None:
     # A copy: a skipped call's result may live in the hook's own cache.
-    ctx.results = [{**result, "routing": result.get("routing", dict(ctx.decision or {}))} for result in ctx.results or []]
+    ctx.results = [{**result, "routing": result.get("routing", dict(ctx.decision or {}))} for result in _results(ctx)]
 
 
-def _shared_passes(agent: AgentLike, contexts: list[PredictContext]) -> list[Results | BaseException]:
+def _shared_passes(agent: AgentLike, contexts: list[PredictContext], options: dict[str, Any]) -> list[Results | BaseException]:
     """Answers contexts that one agent serves: those with equal questions and budgets together."""
     outcomes: dict[int, Results | BaseException] = {}
     passes: dict[tuple[tuple[Question, ...], int | None, int | None], list[int]] = {}
@@ -270,9 +283,13 @@ def _shared_passes(agent: AgentLike, contexts: list[PredictContext]) -> list[Res
         states = [state for index in members for state in contexts[index].states]
         try:
             with serving(contexts[index].run_id for index in members):
-                results = iter(agent.predict_batch(states, contexts[members[0]].questions, max_len=max_len, head_max_len=head_max_len))
+                budgets = {"max_len": max_len, "head_max_len": head_max_len}
+                results = agent.predict_batch(states, contexts[members[0]].questions, **budgets, **options)
+            if len(results) != len(states):
+                raise ValueError(f"{len(results)} results for {len(states)} states: a hook of the agent gave or left too few or too many")
         except Exception as error:
             outcomes.update(dict.fromkeys(members, error))
         else:
-            outcomes.update({index: [next(results) for _ in contexts[index].states] for index in members})
+            remaining = iter(results)
+            outcomes.update({index: [next(remaining) for _ in contexts[index].states] for index in members})
     return [outcomes[index] for index in range(len(contexts))]

@@ -111,11 +111,8 @@ class RoutingTable:
                 return self._decision(self.resolve(wish), f"{label}={wish!r} was asked for", workflow)
         if workflow is not None and self.auto_task_detection:
             return self._decision(TYPED_DECISIONS, f"the question ids are those of the {workflow} workflow", workflow)
-        for label, code in (
-            ("lang", wishes.lang),
-            ("lang_guess", _guess(wishes.lang_guess, state)),
-            ("the Router's lang_guess", _guess(self.lang_guess, state)),
-        ):
+        for label, said in (("lang", wishes.lang), ("lang_guess", wishes.lang_guess), ("the Router's lang_guess", self.lang_guess)):
+            code = said(state) if callable(said) else said
             english = None if code is None else reads_english(str(code))
             if english is not None:
                 return self._decision(ENGLISH if english else MULTILINGUAL, f"{label} says {code!r}", workflow)
@@ -131,10 +128,6 @@ class RoutingTable:
 
     def _decision(self, model: str, reason: str, workflow: str | None, detection: Any = None) -> RouteDecision:
         return RouteDecision(model=model, repo=str(self.sources[model]), reason=reason, detection=detection, workflow=workflow)
-
-
-def _guess(guess: LangGuess, state: Any) -> str | None:
-    return guess(state) if callable(guess) else guess
 
 
 def _as_source(source: Any) -> CheckpointSource:

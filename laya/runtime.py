@@ -190,7 +190,10 @@ class AgentRuntime(HookRegistry):
         """
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
         ctx = self._context([state], questions, max_len, head_max_len)
-        return run_call(ctx, call_hooks, lambda ctx: self._answer(ctx, _Passes()))[0]
+        results = run_call(ctx, call_hooks, lambda ctx: self._answer(ctx, _Passes()))
+        if not results:
+            raise ValueError("no result is left to return: a hook emptied ctx.states or ctx.results")
+        return results[0]
 
     predict = system_one
 
@@ -256,7 +259,9 @@ class AgentRuntime(HookRegistry):
             return self._answer(ctx, passes, [_EncodedState(ids[part.token_start : part.token_end], keep_end=False) for part in windows])
 
         results = run_call(self._context(list(states), questions, None, None), call_hooks, body)
-        return merge(results, scored, windows if intact else None)
+        # A hook that changed questions or budgets may have left less room than the windows were cut for.
+        whole = intact and not any((result.get("usage") or {}).get("truncated") for result in results)
+        return merge(results, scored, windows if whole else None)
 
     def _windows(
         self, questions: tuple[Question, ...], text: str, spans: Sequence[tuple[int, int]], window: int | None, stride: int | None

@@ -30,8 +30,8 @@ def ray_session(address: str | None, num_cpus: int) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    # What the job has to say it says itself; Ray's own progress and INFO lines would bury it.
-    logging.getLogger("ray.data").setLevel(logging.WARNING)
+    # What the job has to say it says itself; Ray's own progress and notices would bury it.
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
     if address or os.environ.get("RAY_ADDRESS"):
         try:
             _knock(address or os.environ["RAY_ADDRESS"])

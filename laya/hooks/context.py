@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ class PredictContext:
         results: One result a state, once they are known.
         decision: The routing decision, on a Router.
         model: ``Agent.model_id`` on an Agent, the resolved checkpoint name on a Router.
-        agent: The Agent that answers; unset on a Router.
+        agent: The agent that answers.
         router: The Router that was called, if one was.
         max_len: Longest sequence in tokens for this call; None means the checkpoint's.
         head_max_len: Tokens kept for instructions and options in this call; None means the checkpoint's.
@@ -61,8 +61,11 @@ class PredictContext:
             results: One result for the whole call, or one for each state.
 
         Raises:
-            ValueError: The number of results is neither.
+            TypeError: The results are no sequence of results.
+            ValueError: Their number is neither.
         """
+        if isinstance(results, str | Mapping):
+            raise TypeError(f"ctx.skip() takes a list of results, not one {type(results).__name__}: write ctx.skip([result])")
         given = list(results)
         if len(given) not in (1, len(self.states)):
             raise ValueError(f"ctx.skip() takes one result for the call or one for each of its {len(self.states)} states, not {len(given)}")

@@ -168,7 +168,15 @@ def _background_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+_in_background: contextvars.ContextVar[bool] = contextvars.ContextVar("laya_hooks_in_background", default=False)
+
+
 async def _finish(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+async def _finish_in_background(awaitable: Awaitable[Any]) -> Any:
+    _in_background.set(True)
     return await awaitable
 
 
@@ -198,11 +206,13 @@ def run_coroutine_sync(coro: Awaitable[Any], loop: asyncio.AbstractEventLoop | N
             coro.close()
         reason = "is the calling thread's own and would wait for itself" if loop is own else "is not running"
         raise ValueError(f"cannot run a hook on the loop given: it {reason}; pass a loop that runs in another thread")
-    if loop is None and own is _background_loop():
-        # A coroutine that waits there for another one would wait for itself.
+    if loop is not None:
+        return asyncio.run_coroutine_threadsafe(_finish(coro), loop).result()
+    if _in_background.get():
+        # The background loop waits for the coroutine that asks; another one there would never get its turn.
         with ThreadPoolExecutor(1) as one:
             return one.submit(contextvars.copy_context().run, asyncio.run, _finish(coro)).result()
-    return asyncio.run_coroutine_threadsafe(_finish(coro), loop or _background_loop()).result()
+    return asyncio.run_coroutine_threadsafe(_finish_in_background(coro), _background_loop()).result()
 
 
 class AsyncHook:

@@ -362,15 +362,15 @@ class TestRunCoroutineSync:
 
         asyncio.run(caller())
 
-    def test_a_coroutine_that_runs_another_from_sync_code(self) -> None:
+    @pytest.mark.parametrize("depth", [1, 2, 4])
+    def test_coroutines_that_run_others_from_sync_code(self, depth: int) -> None:
         """In a process of its own, because a background loop that waits for itself never comes back."""
-        script = """
+        script = f"""
 import asyncio, os, threading
 from laya.hooks import run_coroutine_sync
 
-async def inner(): return "done"
-async def outer(): return run_coroutine_sync(inner())
-async def caller(): return run_coroutine_sync(outer())
+async def nested(depth): return run_coroutine_sync(nested(depth - 1)) if depth else "done"
+async def caller(): return run_coroutine_sync(nested({depth}))
 
 found = []
 thread = threading.Thread(target=lambda: found.append(asyncio.run(caller())), daemon=True)
