@@ -86,9 +86,11 @@ class RouterActor(HookRegistry):
             laya.CheckpointError: It cannot be built.
             NoRoomError: Every slot is pinned.
         """
-        while not (placement := self._placement(checkpoint)).agents:
+        while True:
             await self._wait_for(checkpoint)
-        return placement
+            placement = self._placement(checkpoint)
+            if placement.agents:  # else it left again before this turn came
+                return placement
 
     async def _wait_for(self, checkpoint: str) -> None:
         ticket = next(self._tickets)
@@ -202,15 +204,20 @@ class RouterActor(HookRegistry):
         await self._tell()
 
     async def _drain(self, replica: int) -> None:
+        agent = self._agents.get(replica)
+        if agent is None:  # dead and buried meanwhile
+            return
         try:
-            await self._agents[replica].drain.remote()
+            await agent.drain.remote()
         except RayActorError:
             await self._bury(replica)
         else:
             self._perform(self._residency.emptied(replica))
 
     async def _close(self, replica: int, checkpoint: str) -> None:
-        agent = self._agents[replica]
+        agent = self._agents.get(replica)
+        if agent is None:
+            return
         await self._fire("on_evict", checkpoint, None)
         try:
             await agent.close.remote()
@@ -235,15 +242,18 @@ class RouterActor(HookRegistry):
     async def _watch(self) -> None:
         """Keeps the last use of every agent known, notices deaths, and lets time pass for the residency."""
         while True:
-            await asyncio.gather(*(self._look_at(replica, agent) for replica, agent in list(self._agents.items())))
-            self._perform(self._residency.advance())
+            try:
+                await asyncio.gather(*(self._look_at(replica, agent) for replica, agent in list(self._agents.items())))
+                self._perform(self._residency.advance())
+            except Exception:
+                log.exception("a look at the agents failed; the next one follows")
             await asyncio.sleep(_POLL_S)
 
     async def _look_at(self, replica: int, agent: Any) -> None:
         try:
             report: AgentReport = await agent.describe.remote()
         except RayActorError:
-            log.warning("agent %s of checkpoint died", replica)
+            log.warning("agent %s is dead", replica)
             await self._bury(replica)
         except RayError as error:
             log.warning("agent %s did not answer: %s", replica, error)
