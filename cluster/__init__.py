@@ -2,5 +2,6 @@
 
 from cluster.client import AgentLostError, ClusterRouter
 from cluster.residency import NoRoomError
+from cluster.router_actor import AgentDiedError
 
-__all__ = ["AgentLostError", "ClusterRouter", "NoRoomError"]
+__all__ = ["AgentDiedError", "AgentLostError", "ClusterRouter", "NoRoomError"]

@@ -6,6 +6,7 @@ import os
 import random
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -23,10 +24,11 @@ from laya.runtime import PredictHooks
 NAMESPACE = "laya"
 _ATTEMPTS = 20
 """Agents that a call may find leaving or dead before it gives up; each time it asks the router again."""
+MIN_RESIDENCY_S = 0.1
 
 
 class AgentLostError(RuntimeError):
-    """A call found agent after agent leaving or dead."""
+    """A call found agent after agent leaving or dead, or the router actor gone."""
 
 
 class RemoteAgent:
@@ -57,7 +59,7 @@ class RemoteAgent:
             with self._asking:
                 placement = self._placement
                 if placement is None:
-                    placement = self._placement = _get(self._router.place.remote(self.model_id))
+                    placement = self._placement = _get_from_router(self._router.place.remote(self.model_id))
         return placement
 
     def _call(self, method: str, payload: Any, questions: Any, options: dict[str, Any]) -> Any:
@@ -71,7 +73,7 @@ class RemoteAgent:
             try:
                 reply = _get(getattr(agent, method).remote(payload, questions, options, request_ids))
             except RayActorError:
-                ray.get(self._router.lost.remote(replica))
+                _get_from_router(self._router.lost.remote(replica))
                 self._forget(placement)
                 continue
             if isinstance(reply, Moved):
@@ -130,7 +132,7 @@ class ClusterRouter(RoutedCalls):
 
     Raises:
         RuntimeError: Ray is not initialised.
-        ValueError: A router actor of that name runs with another number of slots.
+        ValueError: An argument is out of range, or a router actor of that name runs with another number of slots.
     """
 
     def __init__(
@@ -163,6 +165,10 @@ class ClusterRouter(RoutedCalls):
             raise RuntimeError("Ray is not initialised: call ray.init() first, with address='auto' to join a running cluster")
         self.table = RoutingTable(models, default, auto_task_detection, standalone_repos, lang_guess)
         self.name = name
+        if type(max_loaded) is not int or max_loaded < 1:
+            raise ValueError(f"max_loaded must be a positive number of agents, not {max_loaded!r}")
+        if min_residency_s < MIN_RESIDENCY_S:
+            raise ValueError(f"min_residency_s must be at least {MIN_RESIDENCY_S}: checkpoints that take turns need time to be asked")
         threads = max(1, int(num_cpus or (os.cpu_count() or 1) // max_loaded))
         options = {"num_cpus": threads if num_cpus is None else num_cpus, "num_gpus": num_gpus, **(agent_options or {})}
         lifecycle = [hook for hook in self.hooks if implements(hook, "on_load") or implements(hook, "on_evict")]
@@ -176,7 +182,16 @@ class ClusterRouter(RoutedCalls):
                 max_concurrency=10_000,
                 lifetime="detached" if detached else None,
             )
-            .remote(self.table.sources, max_loaded, device, token, options, threads, min_residency_s, lifecycle, hooks_raise)
+            .remote(
+                self.table.sources,
+                max_loaded,
+                device,
+                token,
+                options,
+                threads,
+                min_residency_s,
+                {"hooks": lifecycle, "hooks_raise": hooks_raise, "hooks_concurrent": hooks_concurrent, "hooks_timeout": hooks_timeout},
+            )
         )
         self._remote_agents: dict[str, RemoteAgent] = {}
         found = _get(self._router.ready.remote())
@@ -244,8 +259,9 @@ class ClusterRouter(RoutedCalls):
         return found
 
     def close(self) -> None:
-        """Ends all agents and the router actor at once."""
-        _get(self._router.close.remote())
+        """Ends all agents and the router actor at once. An actor that is gone already is no error."""
+        with suppress(RayActorError):
+            _get(self._router.close.remote())
         ray.kill(self._router, no_restart=True)
 
     def _agent(self, name: str) -> AgentLike:
@@ -255,6 +271,13 @@ class ClusterRouter(RoutedCalls):
 
     def _remote_agent(self, name: str) -> RemoteAgent:
         return self._remote_agents.setdefault(name, RemoteAgent(self._router, name))
+
+
+def _get_from_router(ref: Any) -> Any:
+    try:
+        return _get(ref)
+    except RayActorError as error:
+        raise AgentLostError(f"the router actor is gone ({type(error).__name__}); start again") from error
 
 
 def _get(ref: Any) -> Any:

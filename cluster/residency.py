@@ -93,7 +93,7 @@ Command = Load | Drain | Close | Grant | Refuse
 
 
 class NoRoomError(RuntimeError):
-    """No slot can be made free for a checkpoint: every one is pinned."""
+    """There is no room for a checkpoint, and none can be made."""
 
 
 @dataclass(slots=True)
@@ -125,6 +125,10 @@ class Residency:
         """All replicas of a checkpoint, whatever they are about."""
         return [replica.id for replica in self._of(checkpoint)]
 
+    def names(self) -> set[str]:
+        """Every checkpoint that has a replica, a wish or a pin."""
+        return {*(replica.checkpoint for replica in self.replicas.values()), *self._wanted, *self.pinned}
+
     def wanted(self, checkpoint: str) -> int:
         """The replicas that `scale` last asked for, 0 if a load of one has failed since."""
         return self._wanted.get(checkpoint, 0)
@@ -141,18 +145,21 @@ class Residency:
 
     def abandon(self, ticket: int) -> None:
         """Whoever held this ticket has gone."""
-        for waiters in self._waiters.values():
+        for name, waiters in list(self._waiters.items()):
             if ticket in waiters:
                 waiters.remove(ticket)
+                if not waiters:
+                    del self._waiters[name]
 
     def scale(self, checkpoint: str, replicas: int) -> list[Command]:
         """A checkpoint is to have this many replicas, and to keep them.
 
         Raises:
-            ValueError: There are not that many slots.
+            NoRoomError: There are not that many slots, once those that others are to keep are taken off.
         """
-        if not 0 <= replicas <= self.slots:
-            raise ValueError(f"{checkpoint!r} cannot have {replicas} replicas: there are {self.slots} slots")
+        kept = {name: max(self.wanted(name), int(name in self.pinned)) for name in {*self._wanted, *self.pinned} - {checkpoint}}
+        if not 0 <= replicas <= self.slots - sum(kept.values()):
+            raise NoRoomError(f"{checkpoint!r} cannot have {replicas} replicas: there are {self.slots} slots, and others keep {kept}")
         self._wanted[checkpoint] = replicas
         spare = sorted(self.ready(checkpoint), key=_idle_longest)[: max(0, len(self._of(checkpoint)) - max(1, replicas))]
         return [*(self._drain(replica) for replica in spare), *self.advance()]

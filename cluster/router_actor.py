@@ -14,7 +14,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from cluster.agent_actor import AgentActor
 from cluster.messages import AgentReport, Placement
-from cluster.residency import Close, Command, Drain, Grant, Load, Refuse, Residency
+from cluster.residency import Close, Command, Drain, Grant, Load, NoRoomError, Refuse, Residency
 from laya.hooks.context import PredictContext
 from laya.hooks.registry import HookRegistry
 from laya.names import CheckpointSource
@@ -22,7 +22,16 @@ from laya.names import CheckpointSource
 _POLL_S = 0.5
 """Seconds between two looks at the agents: how fresh their last use is known, and how soon a death is noticed."""
 
+_SCHEDULE_S = 120.0
+"""Seconds that Ray may take to find room for an agent; a cluster that grows needs a while."""
+_DEATHS = 3
+"""Agents of one checkpoint that may die while loading, one after the other, before those who wait are told."""
+
 log = logging.getLogger("laya.cluster")
+
+
+class AgentDiedError(RuntimeError):
+    """A checkpoint's agents die before they are ready; out of memory is the usual reason."""
 
 
 class RouterActor(HookRegistry):
@@ -36,8 +45,8 @@ class RouterActor(HookRegistry):
         agent_options: Ray options of each AgentActor (num_cpus, num_gpus, label_selector, ...).
         threads: Threads of an agent's forward pass on a CPU.
         min_residency_s: How long a checkpoint stays at least, in seconds.
-        hooks: Lifecycle hooks; they run here, in this process.
-        hooks_raise: False turns a hook's exception into a RuntimeWarning. With True it is logged: an eviction cannot be taken back.
+        hooks: Lifecycle hooks and how they are run, as `HookRegistry` takes them; they run here, in this process. What one raises is
+            logged: neither a load nor an eviction can be taken back.
     """
 
     def __init__(
@@ -49,10 +58,9 @@ class RouterActor(HookRegistry):
         agent_options: Mapping[str, Any],
         threads: int,
         min_residency_s: float,
-        hooks: list[Any],
-        hooks_raise: bool,
+        hooks: Mapping[str, Any],
     ) -> None:
-        super().__init__(hooks, hooks_raise=hooks_raise)
+        super().__init__(**hooks)
         self._sources = dict(sources)
         self._device = device
         self._token = token
@@ -66,6 +74,7 @@ class RouterActor(HookRegistry):
         self._tasks: set[asyncio.Task[None]] = set()
         self._reports: dict[int, AgentReport] = {}
         self._failures: dict[str, Exception] = {}
+        self._deaths: dict[str, int] = {}
         self._evictions = 0
         self._loads = 0
 
@@ -121,7 +130,7 @@ class RouterActor(HookRegistry):
 
     async def unload(self, checkpoint: str | None) -> list[str]:
         """Drains and drops one checkpoint, or all; returns the names that have left, once they are gone."""
-        names = {replica.checkpoint for replica in self._residency.replicas.values() if checkpoint in (None, replica.checkpoint)}
+        names = self._residency.names() if checkpoint is None else {checkpoint}
         leaving = list(self._residency.replicas) if checkpoint is None else self._residency.ids(checkpoint)
         for name in names:
             self._perform(self._residency.release(name))
@@ -189,19 +198,37 @@ class RouterActor(HookRegistry):
             source = self._sources[checkpoint]
             actor_class = ray.remote(AgentActor).options(max_restarts=0, max_concurrency=1000, **self._agent_options)
             agent = actor_class.remote(source, self._device, self._token, self._threads)
+            await asyncio.wait_for(agent.describe.remote(), _SCHEDULE_S)
             await agent.load.remote()
+        except RayActorError as error:
+            self._deaths[checkpoint] = self._deaths.get(checkpoint, 0) + 1
+            log.warning("an agent of checkpoint %r died while it was loading", checkpoint)
+            if self._deaths[checkpoint] < _DEATHS:
+                self._perform(self._residency.gone(replica))  # whoever waits still waits: it is tried again
+            else:
+                self._fail(replica, checkpoint, AgentDiedError(f"{_DEATHS} agents of checkpoint {checkpoint!r} died loading: {error}"))
         except Exception as error:
             if agent is not None:
                 ray.kill(agent, no_restart=True)
-            failure = error.cause if isinstance(error, RayTaskError) else error
-            self._failures[checkpoint] = failure
-            self._perform(self._residency.failed(replica, failure))
+            if isinstance(error, TimeoutError):
+                error = NoRoomError(
+                    f"Ray found no room for an agent of checkpoint {checkpoint!r} within {_SCHEDULE_S:.0f} s: it needs "
+                    f"{self._agent_options}, the cluster has {ray.cluster_resources()}"
+                )
+            self._fail(replica, checkpoint, error.cause if isinstance(error, RayTaskError) else error)
         else:
             self._agents[replica] = agent
             self._loads += 1
-            await self._fire("on_load", checkpoint, agent)
+            self._deaths.pop(checkpoint, None)
             self._perform(self._residency.loaded(replica))
+            await self._tell()
+            await self._fire("on_load", checkpoint, agent)
         await self._tell()
+
+    def _fail(self, replica: int, checkpoint: str, failure: Exception) -> None:
+        self._failures[checkpoint] = failure
+        self._deaths.pop(checkpoint, None)
+        self._perform(self._residency.failed(replica, failure))
 
     async def _drain(self, replica: int) -> None:
         agent = self._agents.get(replica)

@@ -69,13 +69,14 @@ class Agent(AgentRuntime):
         precision = amp_dtype(checkpoint.config.get("amp_dtype"), config_path)
         temperatures = Temperatures.from_config(checkpoint.config, config_path)
         tokenizer = Tokenizer(checkpoint.tokenizer_folder)
-        if tokenizer.vocabulary_size > checkpoint.encoder.get("vocab_size", tokenizer.vocabulary_size):
+        known = checkpoint.encoder_number("vocab_size", tokenizer.vocabulary_size)
+        if tokenizer.vocabulary_size > known:
             raise CheckpointError(
-                f"{checkpoint.tokenizer_folder / 'tokenizer.json'} knows {tokenizer.vocabulary_size} tokens, "
-                f"the encoder only {checkpoint.encoder['vocab_size']}: they are not of one checkpoint"
+                f"{checkpoint.tokenizer_folder / 'tokenizer.json'} has {tokenizer.vocabulary_size} tokens, the encoder knows {known}: "
+                "they are not of one checkpoint"
             )
         max_len = checkpoint.budget("max_len", _DEFAULT_MAX_LEN)
-        positions = checkpoint.encoder.get("max_position_embeddings") or max_len
+        positions = checkpoint.encoder_number("max_position_embeddings", max_len)
         if max_len > positions:
             raise CheckpointError(f"{config_path}: max_len {max_len} is more than the encoder can read ({positions} tokens)")
         budgets = Budgets(max_len, checkpoint.budget("head_max_len", _DEFAULT_HEAD_MAX_LEN), positions)

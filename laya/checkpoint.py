@@ -51,10 +51,22 @@ class Checkpoint:
         Raises:
             CheckpointError: It is not a positive int.
         """
-        value = self.config.get(name, default)
-        if type(value) is not int or value < 1:
-            raise CheckpointError(f"{self.folder / CONFIG_FILE}: {name} must be a positive number of tokens, not {value!r}")
-        return value
+        return _positive(self.config, name, default, self.folder / CONFIG_FILE)
+
+    def encoder_number(self, name: str, default: int) -> int:
+        """A number of the encoder's config, such as ``vocab_size``.
+
+        Raises:
+            CheckpointError: It is not a positive int.
+        """
+        return _positive(self.encoder, name, default, self.folder / "encoder" / "config.json")
+
+
+def _positive(config: Mapping[str, Any], name: str, default: int, path: Path) -> int:
+    value = config.get(name, default)
+    if type(value) is not int or value < 1:
+        raise CheckpointError(f"{path}: {name} must be a positive whole number, not {value!r}")
+    return value
 
 
 def open_checkpoint(source: CheckpointSource, token: str | None = None, sha256: Mapping[str, str] | None = None) -> Checkpoint:
@@ -84,8 +96,11 @@ def open_checkpoint(source: CheckpointSource, token: str | None = None, sha256: 
 def _locate(source: CheckpointSource, token: str | None) -> Path:
     if source.bundled:
         return Path(str(resources.files("laya") / "checkpoints" / source.location))
-    folder = Path(source.location).expanduser()
-    if folder.is_dir():
+    try:
+        folder = Path(source.location).expanduser()
+    except RuntimeError as error:  # "~nobody"
+        raise CheckpointError(f"checkpoint {source.location!r}: {error}") from None
+    if source.location and folder.is_dir():
         return folder / (source.subfolder or "")
     if source.location.startswith((".", "/", "~")) or source.location.count("/") != 1:
         raise CheckpointError(

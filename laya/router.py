@@ -170,7 +170,8 @@ class Router(RoutedCalls):
         evicted = []
         with self._lock:
             del self._builds[name]
-            self._agents[name] = agent
+            if name not in self._attached:  # an agent that was attached meanwhile stays
+                self._agents[name] = agent
             candidates = [resident for resident in self._agents if resident not in self._attached]
             for old in candidates[: max(0, len(self._agents) - self.max_loaded)]:
                 del self._agents[old]

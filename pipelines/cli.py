@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -94,23 +95,30 @@ def score(
         model=model,
         state=None if state is None else tuple(name.strip() for name in state.split(",")),
         agents=agents,
-        labels=dict(_label(pair) for pair in labels),
+        labels=_labels(labels),
         rows_per_fragment=rows_per_fragment,
         address=address,
     )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite end is like Ctrl-C
     try:
         summary = run(config, None if quiet else Console(stderr=True))
     except KeyboardInterrupt:
-        click.echo(f"\nstopped; what was committed stays in {output}, and the same command goes on there", err=True)
+        kept = f"what was committed stays in {output}" if Path(output).exists() else "nothing was committed yet"
+        click.echo(f"\nstopped; {kept}, and the same command goes on there", err=True)
         sys.exit(EXIT_INTERRUPTED)
     print_summary(summary, load_questions(questions)[1], Console())
 
 
-def _label(pair: str) -> tuple[str, str]:
-    question, sign, column = pair.partition("=")
-    if not (question and sign and column):
-        raise click.UsageError(f"--labels {pair!r}: write QUESTION=COLUMN")
-    return question, column
+def _labels(pairs: Sequence[str]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for pair in pairs:
+        question, _, column = pair.partition("=")
+        if not question or not column:
+            raise click.UsageError(f"--labels {pair!r}: write QUESTION=COLUMN")
+        if question in labels:
+            raise click.UsageError(f"--labels {pair!r}: question {question!r} has a column already")
+        labels[question] = column
+    return labels
 
 
 @cli.command(context_settings=_HELP)
@@ -220,6 +228,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     warnings.showwarning = lambda message, *_, **__: click.echo(f"laya: {message}", err=True)
     try:
         cli.main(arguments, prog_name="laya", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        sys.exit(EXIT_BAD_INPUT)
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "laya"
         _fail(f"{command}: {error.format_message()} (see {command} --help)")
@@ -227,6 +238,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(f"laya: {error.format_message()}")
     except (InputError, CheckpointError) as error:
         _fail(f"laya: {error}")
+    except BrokenPipeError:
+        sys.exit(1)  # whoever was reading has gone
+    except OSError as error:
+        _fail(f"laya: {error}")
+    except RuntimeError as error:
+        from cluster import AgentDiedError, AgentLostError, NoRoomError
+
+        if not isinstance(error, AgentDiedError | AgentLostError | NoRoomError):
+            raise
+        click.echo(f"laya: {error}; what was committed stays, and the same command goes on there", err=True)
+        sys.exit(1)
     except (KeyboardInterrupt, click.Abort):
         sys.exit(EXIT_INTERRUPTED)
 

@@ -89,7 +89,13 @@ def check_distinct(path: str, names: tuple[str, ...]) -> None:
 
 
 def _expand(given: str) -> list[Path]:
-    path = Path(given).expanduser()
+    if not given.strip():
+        raise InputError("an input is empty; give a file, a folder or a glob")
+    try:
+        given.encode()
+        path = Path(given).expanduser()
+    except (UnicodeEncodeError, RuntimeError) as error:
+        raise InputError(f"{given!r}: not a path that can be used ({error}); rename it") from None
     if path.is_dir():
         return _walk(path)
     if path.exists():

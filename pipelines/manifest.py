@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from fcntl import LOCK_EX, LOCK_NB, flock
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -120,9 +122,25 @@ def check_output_folder(folder: str | Path, fingerprint: str) -> Literal["fresh"
         raise InputError(f"{folder}: holds something that is no output of this program ({names[0]}); choose a new --output")
     if read_manifest(path).fingerprint != fingerprint:
         raise InputError(
-            f"{folder}: holds the output of other input, questions, model or settings; choose a new --output, or delete that folder"
+            f"{folder}: holds the output of another job (input files, questions, model, labels or settings differ); "
+            "choose a new --output, or delete that folder"
         )
     return "resume"
+
+
+@contextmanager
+def locked(folder: str | Path) -> Iterator[None]:
+    """Keeps other runs out of an output folder for a block; the lock goes with the process, however that ends.
+
+    Raises:
+        InputError: Another run holds it.
+    """
+    with (Path(folder) / MANIFEST_NAME).open("rb") as file:
+        try:
+            flock(file, LOCK_EX | LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"{folder}: another run writes to it now; wait for that, or choose another --output") from None
+        yield
 
 
 def _canonical(value: Any) -> Any:

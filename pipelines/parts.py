@@ -57,6 +57,15 @@ def part_name(fragment_index: int) -> str:
     return f"part-{fragment_index:05}.parquet"
 
 
+def part_notes(folder: str | Path, fragment_index: int) -> dict[str, str] | None:
+    """What `write_part` was given as a footer; None where the part is not there or is damaged."""
+    try:
+        metadata = pq.read_metadata(Path(folder) / part_name(fragment_index)).metadata or {}
+    except (OSError, pa.ArrowException):
+        return None
+    return {key.decode(): value.decode() for key, value in metadata.items() if key != b"ARROW:schema"}
+
+
 def committed_parts(folder: str | Path) -> set[int]:
     """The fragments whose part files are there."""
     found = (_PART.fullmatch(path.name) for path in Path(folder).iterdir())

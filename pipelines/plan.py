@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
+from hashlib import file_digest, sha256
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from laya.checkpoint import CONFIG_FILE, WEIGHTS_FILE, open_checkpoint
+from laya.names import find_source
 from laya.questions import Question
-from pipelines.config import ScoreConfig
+from pipelines.config import AUTO, ScoreConfig
 from pipelines.question_files import load_questions
-from pipelines.sinks import Manifest, check_output_folder, committed_parts, fingerprint, output_schema, remove_unfinished, write_manifest
+from pipelines.sinks import (
+    Manifest,
+    check_output_folder,
+    committed_parts,
+    fingerprint,
+    locked,
+    output_schema,
+    part_notes,
+    remove_unfinished,
+    write_manifest,
+)
 from pipelines.sources import (
     Fragment,
     InputColumns,
@@ -65,14 +80,18 @@ class ScorePlan:
         return [fragment for fragment in self.fragments if fragment.index not in self.done]
 
 
-def open_output(config: ScoreConfig, plan: ScorePlan) -> None:
-    """Makes the output folder ready for parts: the manifest first, so that a run that stops can be told from another.
+@contextmanager
+def open_output(config: ScoreConfig, plan: ScorePlan) -> Iterator[None]:
+    """Holds the output folder for the parts of a block: the manifest first, so that a run that stops can be told from another.
 
     Raises:
-        InputError: The folder cannot be written to.
+        InputError: The folder cannot be written to, or another run writes to it now.
     """
     write_manifest(config.output, Manifest(plan.fingerprint, len(plan.fragments), plan.rows, plan.files))
-    remove_unfinished(config.output)
+    with locked(config.output):
+        remove_unfinished(config.output)
+        yield
+        remove_unfinished(config.output)
 
 
 def make_plan(config: ScoreConfig) -> ScorePlan:
@@ -80,7 +99,9 @@ def make_plan(config: ScoreConfig) -> ScorePlan:
 
     Raises:
         InputError: Something is wrong with one of them; the message is one line that names it and the mend.
+        CheckpointError: The checkpoint cannot be had here.
     """
+    _check_output(config)
     questions, parsed = load_questions(config.questions)
     files = find_inputs(config.inputs)
     fragments = cut(files, config.rows_per_fragment)
@@ -88,13 +109,13 @@ def make_plan(config: ScoreConfig) -> ScorePlan:
     state = _state_columns(config.state, columns, bool(fragments))
     _check_labels(config.labels, parsed, columns)
     schema = output_schema(columns, parsed)
-    settings = {"labels": dict(config.labels)}
+    settings = {"labels": dict(config.labels), "weights": _weights(config)}
     mark = fingerprint(files, questions, config.model, state, config.rows_per_fragment, settings)
     resumed = check_output_folder(config.output, mark) == "resume"
     return ScorePlan(
         files=tuple(files),
         fragments=tuple(fragments),
-        done=frozenset(committed_parts(config.output)) if resumed else frozenset(),
+        done=frozenset(index for index in committed_parts(config.output) if part_notes(config.output, index)) if resumed else frozenset(),
         columns=columns,
         questions=questions,
         parsed=parsed,
@@ -103,6 +124,32 @@ def make_plan(config: ScoreConfig) -> ScorePlan:
         labels=config.labels,
         fingerprint=mark,
     )
+
+
+def _check_output(config: ScoreConfig) -> None:
+    if not config.output.strip():
+        raise InputError("--output is empty; name a folder for the part files")
+    output = Path(config.output).absolute()
+    for given in config.inputs:
+        folder = Path(given).absolute()
+        if folder.is_dir() and output.is_relative_to(folder):
+            raise InputError(f"--output {config.output} lies inside the input folder {given}, which would read it again; choose another")
+
+
+def _weights(config: ScoreConfig) -> str | None:
+    """A hash of the checkpoint's files, so that no output mixes two; None where rows choose, or where the files are on a cluster.
+
+    Raises:
+        CheckpointError: The checkpoint cannot be had. It is told here, before Ray starts.
+    """
+    if config.model == AUTO or config.address is not None:
+        return None
+    checkpoint = open_checkpoint(find_source(config.model))
+    digest = sha256()
+    for name in (CONFIG_FILE, WEIGHTS_FILE):
+        with (checkpoint.folder / name).open("rb") as file:
+            digest.update(file_digest(file, "sha256").digest())
+    return digest.hexdigest()
 
 
 def _state_columns(wanted: tuple[str, ...] | None, columns: InputColumns, has_rows: bool) -> tuple[str, ...]:

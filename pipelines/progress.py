@@ -73,7 +73,7 @@ def _bar(counter: Any, total_rows: int, console: Console, stop: threading.Event)
     )
     started = time.monotonic()
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("scoring", total=total_rows, detail="loading the model")
+        task = progress.add_task("scoring", total=total_rows, detail="starting")
         while not stop.wait(_REFRESH_S):
             counts = _counts(counter)
             if counts["rows"]:

@@ -55,12 +55,13 @@ def load_questions(source: str) -> tuple[dict[Any, Any], tuple[Question, ...]]:
         InputError: There is no such file, or it does not hold valid questions; one line names the file and the mend.
     """
     path = Path(source)
-    if path.is_file():
-        try:
-            text = path.read_text(encoding="utf-8-sig")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"question file {source} cannot be read: {error}") from None
-    elif source in bundled_questions():
+    try:
+        text = path.read_text(encoding="utf-8-sig") if path.is_file() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"question file {source} cannot be read: {error}") from None
+    if text is not None:
+        return parse_question_text(text, source)
+    if source in bundled_questions():
         text = (resources.files("configs") / "questions" / f"{source}.yaml").read_text(encoding="utf-8")
     else:
         raise InputError(f"question file {source} was not found; give a YAML or JSON file, or one of: {', '.join(bundled_questions())}")

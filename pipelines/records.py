@@ -78,10 +78,33 @@ def records_of(batch: pa.RecordBatch, file: str = "batch", first: int = 1, wante
         wanted: The columns to turn into Python values; None turns all.
     """
     names = [name for name in batch.schema.names if wanted is None or name in wanted]
-    lists = [python_values(batch.column(name)) for name in names]
+    lists = [_values(batch.column(name)) for name in names]
     for index in range(batch.num_rows):
         columns = {name: values[index] for name, values in zip(names, lists, strict=True)}
-        yield Record(file, first + index, columns, row=(batch, index))
+        record = Record(file, first + index, columns, row=(batch, index))
+        for name, value in columns.items():
+            if isinstance(value, _Unreadable):
+                record.problem = RecordError(f"{record.where}: `{name}` cannot be read: {value.reason}")
+        yield record
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    reason: str
+
+
+def _values(column: pa.Array[Any]) -> list[Any]:
+    try:
+        return python_values(column)
+    except (ValueError, TypeError):
+        return [_value(column.slice(index, 1)) for index in range(len(column))]
+
+
+def _value(one: pa.Array[Any]) -> Any:
+    try:
+        return python_values(one)[0]
+    except (ValueError, TypeError) as error:
+        return _Unreadable(str(error).partition("\n")[0])
 
 
 def _read_parquet(fragment: Fragment, wanted: Collection[str] | None) -> Iterator[Record]:

@@ -6,10 +6,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from laya.questions import Question
 
@@ -24,16 +26,21 @@ class QuestionTally:
     Attributes:
         answers: Decision to count: a choice's labels, a score's nearest levels, "yes" and "no" of a noul.
         confidence: Sum of answer_confidence.
-        labelled: Rows that had a usable label.
+        truths: Usable labels to how many rows have them.
         right: Rows of those whose decision is the label.
         level_error: Sum of |score - label| over labelled rows, for a score.
     """
 
     answers: Counter[str] = field(default_factory=Counter)
     confidence: float = 0.0
-    labelled: int = 0
+    truths: Counter[str] = field(default_factory=Counter)
     right: int = 0
     level_error: float = 0.0
+
+    @property
+    def labelled(self) -> int:
+        """Rows that had a usable label."""
+        return self.truths.total()
 
 
 @dataclass(slots=True)
@@ -74,7 +81,7 @@ class Tally:
             tally.confidence += answer["answer_confidence"]
             truth = label_text(question, truths.get(qid))
             if truth is not None:
-                tally.labelled += 1
+                tally.truths[truth] += 1
                 tally.right += decision == truth
                 if question.type == "score":
                     tally.level_error += abs(answer["score"] - int(truth))
@@ -85,7 +92,7 @@ class Tally:
             qid: {
                 "answers": tally.answers,
                 "confidence": tally.confidence,
-                "labelled": tally.labelled,
+                "truths": tally.truths,
                 "right": tally.right,
                 "level_error": tally.level_error,
             }
@@ -108,7 +115,7 @@ class Tally:
                 tally = total.questions.setdefault(qid, QuestionTally())
                 tally.answers.update(counts["answers"])
                 tally.confidence += counts["confidence"]
-                tally.labelled += counts["labelled"]
+                tally.truths.update(counts["truths"])
                 tally.right += counts["right"]
                 tally.level_error += counts["level_error"]
         return total
@@ -162,19 +169,21 @@ class Summary:
 
 def print_summary(summary: Summary, questions: Sequence[Question], console: Console) -> None:
     """Prints what a job did."""
+    # Labels, ids and paths are the user's: no bracket in them is a style.
+    say = partial(console.print, markup=False, highlight=False)
     tally = summary.tally
     fresh = tally.rows - summary.resumed_rows
     share = fresh / tally.rows if tally.rows else 0.0
-    console.print(f"rows        {tally.rows:,}" + (f" ({summary.resumed_rows:,} from an earlier run)" if summary.resumed_rows else ""))
-    console.print(f"errors      {tally.errors.total():,}" + "".join(f"  {name}: {count:,}" for name, count in tally.errors.most_common()))
-    console.print(f"truncated   {tally.truncated:,}")
-    console.print(f"time        {summary.seconds:.1f} s, of which scoring {summary.scoring_seconds:.1f} s")
+    say(f"rows        {tally.rows:,}" + (f" ({summary.resumed_rows:,} from an earlier run)" if summary.resumed_rows else ""))
+    say(f"errors      {tally.errors.total():,}" + "".join(f"  {name}: {count:,}" for name, count in tally.errors.most_common()))
+    say(f"truncated   {tally.truncated:,}")
+    say(f"time        {summary.seconds:.1f} s, of which scoring {summary.scoring_seconds:.1f} s")
     if fresh and summary.scoring_seconds:
         rates = fresh / summary.scoring_seconds, tally.tokens * share / summary.scoring_seconds
-        console.print(f"speed       {rates[0]:,.0f} rows/s, {rates[1]:,.0f} tokens/s")
-    console.print("models      " + ", ".join(f"{name}: {count:,}" for name, count in tally.models.most_common()))
-    console.print(_answers_table(tally, questions))
-    console.print(f"output      {summary.output} ({summary.parts} part files)", soft_wrap=True)
+        say(f"speed       {rates[0]:,.0f} rows/s, {rates[1]:,.0f} tokens/s")
+    say("models      " + ", ".join(f"{name}: {count:,}" for name, count in tally.models.most_common()))
+    say(_answers_table(tally, questions))
+    say(f"output      {summary.output} ({summary.parts} part file{'s' if summary.parts != 1 else ''})", soft_wrap=True)
 
 
 def _answers_table(tally: Tally, questions: Sequence[Question]) -> Table:
@@ -185,18 +194,20 @@ def _answers_table(tally: Tally, questions: Sequence[Question]) -> Table:
     for question in questions:
         counts = tally.questions.get(str(question.qid), QuestionTally())
         answered = counts.answers.total()
-        answers = ", ".join(f"{name}: {count:,}" for name, count in counts.answers.most_common())
+        order = sorted(counts.answers.items()) if question.type == "score" else counts.answers.most_common()
+        answers = "\n".join(f"{name}: {count:,}" for name, count in order)
         row = [str(question.qid), answers or "none", f"{counts.confidence / answered:.2f}" if answered else "-"]
         if labelled:
             row.append(_against_labels(question, counts))
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     return table
 
 
 def _against_labels(question: Question, counts: QuestionTally) -> str:
     if not counts.labelled:
         return "-"
-    told = f"accuracy {counts.right / counts.labelled:.3f} of {counts.labelled:,}"
+    lines = [f"accuracy {counts.right / counts.labelled:.3f} of {counts.labelled:,}"]
+    lines.append(f"commonest label {counts.truths.most_common(1)[0][1] / counts.labelled:.3f}")
     if question.type == "score":
-        told += f", mean error {counts.level_error / counts.labelled:.2f} levels"
-    return told
+        lines.append(f"mean error {counts.level_error / counts.labelled:.2f} levels")
+    return "\n".join(lines)

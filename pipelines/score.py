@@ -11,21 +11,20 @@ from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import ray
 from ray.data import TaskPoolStrategy
 from rich.console import Console
 
 from cluster import ClusterRouter
-from laya.checkpoint import open_checkpoint
-from laya.names import BUILT_IN, canonical, find_source
+from laya.files import CheckpointError
+from laya.names import BUILT_IN, canonical
 from pipelines.config import AUTO, ScoreConfig
 from pipelines.plan import ScorePlan, make_plan, open_output
 from pipelines.progress import ProgressCounter, shown
 from pipelines.report import Summary, Tally
 from pipelines.session import ray_session
-from pipelines.sinks import part_name
-from pipelines.sources import RecordError, read, state_of
+from pipelines.sinks import part_name, part_notes
+from pipelines.sources import InputError, RecordError, read, state_of
 from pipelines.worker import STOPS_THE_JOB, FragmentJob, score_fragment
 
 WORKER_CPUS = 0.25
@@ -52,8 +51,6 @@ def score(config: ScoreConfig, console: Console | None = None) -> Summary:
     """
     started = time.monotonic()
     plan = make_plan(config)
-    if config.model != AUTO and config.address is None:
-        open_checkpoint(find_source(config.model))  # what cannot be had here is told before Ray starts
     scoring_s = 0.0
     if plan.pending:
         # An automatic choice needs room for the two checkpoints that languages are split between.
@@ -62,12 +59,13 @@ def score(config: ScoreConfig, console: Console | None = None) -> Summary:
         workers = min(config.agents, len(plan.pending))
         with ray_session(config.address, slots * threads + workers + 1), _job_router(config, slots, threads) as router:
             _load_models(config, plan, router)
-            open_output(config, plan)
-            ready = time.monotonic()
-            _run(config, plan, router, workers, console)
-            scoring_s = time.monotonic() - ready
+            with open_output(config, plan):
+                ready = time.monotonic()
+                _run(config, plan, router, workers, console)
+                scoring_s = time.monotonic() - ready
     else:
-        open_output(config, plan)
+        with open_output(config, plan):
+            pass
     return _summary(config, plan, time.monotonic() - started, scoring_s)
 
 
@@ -92,13 +90,28 @@ def _job_router(config: ScoreConfig, slots: int, threads: int) -> Iterator[Clust
 def _load_models(config: ScoreConfig, plan: ScorePlan, router: ClusterRouter) -> None:
     if config.model != AUTO:
         router.scale(config.model, config.agents)
+        _try_questions(config, plan, router, config.model)
         return
+    tried: set[str] = set()
     for record in islice(read(plan.pending[0]), SAMPLE_ROWS):
         try:
             state = state_of(record, plan.state)
         except RecordError:
             continue
-        router.load(router.route(state, plan.questions).model)
+        name = router.route(state, plan.questions).model
+        if name not in tried:
+            _try_questions(config, plan, router, name)
+            tried.add(name)
+
+
+def _try_questions(config: ScoreConfig, plan: ScorePlan, router: ClusterRouter, model: str) -> None:
+    """Asks once: what the model cannot hold would otherwise make an error of every row."""
+    try:
+        router.predict("", plan.questions, model=model)
+    except ValueError as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise InputError(f"question file {config.questions}: {error}") from None
 
 
 def _run(config: ScoreConfig, plan: ScorePlan, router: ClusterRouter, workers: int, console: Console | None) -> None:
@@ -108,6 +121,7 @@ def _run(config: ScoreConfig, plan: ScorePlan, router: ClusterRouter, workers: i
         model=None if config.model == AUTO else config.model,
         output=str(Path(config.output).absolute()),
         in_flight=max(2, 2 * config.agents // workers),
+        files={file.path: (file.size, file.mtime_ns) for file in plan.files},
         columns=plan.columns,
         questions=plan.questions,
         parsed=plan.parsed,
@@ -154,5 +168,7 @@ def _summary(config: ScoreConfig, plan: ScorePlan, seconds: float, scoring_s: fl
 
 
 def _read_tally(output: str, index: int) -> str:
-    metadata = pq.read_metadata(Path(output) / part_name(index)).metadata or {}
-    return metadata[FragmentJob.TALLY_KEY.encode()].decode()
+    notes = part_notes(output, index)
+    if notes is None:
+        raise InputError(f"{output}: part {part_name(index)} is damaged or gone; give the same command again")
+    return notes[FragmentJob.TALLY_KEY]

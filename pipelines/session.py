@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,6 +32,7 @@ def ray_session(address: str | None, num_cpus: int) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
+    handler = signal.getsignal(signal.SIGTERM)
     # What the job has to say it says itself; Ray's own progress and notices would bury it.
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     if address or os.environ.get("RAY_ADDRESS"):
@@ -46,6 +49,8 @@ def ray_session(address: str | None, num_cpus: int) -> Iterator[None]:
             logging_level="error",
             log_to_driver=False,
         )
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)  # Ray's own would end the process in the middle of everything
     try:
         yield
     finally:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipelines.manifest import Manifest, check_output_folder, fingerprint, read_manifest, write_manifest
+from pipelines.manifest import Manifest, check_output_folder, fingerprint, locked, read_manifest, write_manifest
 from pipelines.output_table import Outcome, output_rows, output_schema
-from pipelines.parts import committed_parts, part_name, remove_unfinished, write_part
+from pipelines.parts import committed_parts, part_name, part_notes, remove_unfinished, write_part
 
 __all__ = [
     "Manifest",
@@ -12,9 +12,11 @@ __all__ = [
     "check_output_folder",
     "committed_parts",
     "fingerprint",
+    "locked",
     "output_rows",
     "output_schema",
     "part_name",
+    "part_notes",
     "read_manifest",
     "remove_unfinished",
     "write_manifest",

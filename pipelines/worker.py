@@ -8,11 +8,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import islice
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
+from ray.exceptions import RayError
 
-from cluster import AgentLostError, ClusterRouter, NoRoomError
+from cluster import AgentDiedError, AgentLostError, ClusterRouter, NoRoomError
 from laya.files import CheckpointError
 from laya.questions import Question
 from pipelines.report import Tally
@@ -22,7 +24,7 @@ from pipelines.sources import Fragment, InputColumns, InputError, Record, Record
 CHUNK_ROWS = 64
 """Rows that go to an agent in one call: enough to pack well, few enough that several agents share a fragment."""
 
-STOPS_THE_JOB = (CheckpointError, AgentLostError, NoRoomError, InputError)
+STOPS_THE_JOB = (CheckpointError, AgentDiedError, AgentLostError, NoRoomError, RayError, InputError)
 """Errors that are no single row's: they stop the job, which can go on later, instead of filling it with error rows."""
 
 
@@ -35,6 +37,7 @@ class FragmentJob:
         model: The checkpoint to ask, or None to choose one for each row.
         output: Folder of the part files.
         in_flight: Chunks that are being answered at a time.
+        files: Path of each input file to its size and time of change.
         columns: Columns of the input.
         questions: The questions as the user wrote them.
         parsed: The same, validated.
@@ -51,6 +54,7 @@ class FragmentJob:
     model: str | None
     output: str
     in_flight: int
+    files: Mapping[str, tuple[int, int]]
     columns: InputColumns
     questions: Mapping[Any, Any]
     parsed: tuple[Question, ...]
@@ -59,6 +63,16 @@ class FragmentJob:
     labels: Mapping[str, str]
     fingerprint: str
     progress: Any
+
+    def check_unchanged(self, fragment: Fragment) -> None:
+        """Checks that a fragment's file is the one that was planned with.
+
+        Raises:
+            InputError: It has been changed since.
+        """
+        facts = Path(fragment.path).stat()
+        if (facts.st_size, facts.st_mtime_ns) != self.files[fragment.path]:
+            raise InputError(f"{fragment.path}: changed while it was being scored; start again with a new --output")
 
     def run_id(self, fragment: Fragment, record: Record) -> str:
         """The id of a row's request: the same however often the row is scored."""
@@ -76,6 +90,7 @@ def score_fragment(row: Mapping[str, Any], job: FragmentJob) -> dict[str, int]:
         The fragment's index and the number of its rows.
     """
     fragment = Fragment(**row)
+    job.check_unchanged(fragment)
     tally = Tally()
     wanted = {*job.state, *job.labels.values()}
     chunks = _chunks(read(fragment, wanted))
@@ -84,6 +99,7 @@ def score_fragment(row: Mapping[str, Any], job: FragmentJob) -> dict[str, int]:
         for records, run_ids, outcomes in _answered(chunks, fragment, job):
             _count(records, outcomes, tally, job)
             yield output_rows(records, outcomes, run_ids, job.columns, job.parsed)
+        job.check_unchanged(fragment)
 
     rows = write_part(job.output, fragment.index, tables(), job.schema, lambda: {job.TALLY_KEY: tally.to_json()})
     return {"index": fragment.index, "rows": rows}

@@ -69,6 +69,8 @@ class PredictContext:
         given = list(results)
         if len(given) not in (1, len(self.states)):
             raise ValueError(f"ctx.skip() takes one result for the call or one for each of its {len(self.states)} states, not {len(given)}")
+        if not all(isinstance(result, Mapping) for result in given):
+            raise TypeError("ctx.skip() takes results, which are dicts with model, answers and usage")
         self.results = given
 
     def __getstate__(self) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -129,8 +131,19 @@ def test_scale_keeps_as_many_replicas_as_asked_for(clock):
 
 
 def test_scale_beyond_the_slots_is_refused(clock):
-    with pytest.raises(ValueError, match="there are 2 slots"):
+    with pytest.raises(NoRoomError, match="there are 2 slots"):
         hotel(clock).scale("a", 3)
+
+
+def test_what_others_are_to_keep_is_not_given_away(clock):
+    residency = hotel(clock)
+    residency.scale("a", 1)
+    residency.pinned.add("b")
+    with pytest.raises(NoRoomError, match="others keep"):
+        residency.scale("c", 1)
+    assert residency.wanted("c") == 0
+    residency.release("b")
+    assert residency.scale("c", 1) == [Load(1, "c")]
 
 
 def test_a_failed_load_ends_the_wish_for_replicas(clock):
@@ -222,7 +235,8 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(name=NAMES, share=st.integers(0, 3))
     def scale(self, name: str, share: int) -> None:
-        self.obey(self.residency.scale(name, min(share, self.residency.slots)))
+        with suppress(NoRoomError):
+            self.obey(self.residency.scale(name, share))
 
     @rule(name=NAMES)
     def release(self, name: str) -> None:

@@ -90,11 +90,28 @@ def test_parts_add_up_to_the_whole():
     assert Tally.total([first.to_json(), second.to_json()]) == whole
 
 
+def test_brackets_in_labels_and_paths_are_text():
+    tally = tally_of((result("[bold]b", 0.2, 0.9), {}), (result("[/x] a", 0.2, 0.9), {}))
+    console = Console(record=True, width=120)
+    print_summary(Summary(tally, 0, 1.0, 1.0, "out/[x]", 1), (TEAM, URGENCY, ANGRY), console)
+    text = console.export_text()
+    for told in ("[bold]b: 1", "[/x] a: 1", "out/[x] (1 part file)"):
+        assert told in text
+
+
 def test_the_summary_says_what_happened():
     tally = tally_of((result("billing", 0.2, 0.9), {"team": "billing"}))
     tally.add_error(TypeError("state is None"))
     console = Console(record=True, width=120)
     print_summary(Summary(tally, 0, 12.0, 4.0, "out/x", 3), (TEAM, URGENCY, ANGRY), console)
     text = console.export_text()
-    for told in ("rows        2", "errors      1  TypeError: 1", "0 rows/s", "accuracy 1.000 of 1", "out/x (3 part files)", "yes: 1"):
+    for told in (
+        "rows        2",
+        "errors      1  TypeError: 1",
+        "0 rows/s",
+        "accuracy 1.000 of 1",
+        "commonest label 1.000",
+        "out/x (3 part files)",
+        "yes: 1",
+    ):
         assert told in text

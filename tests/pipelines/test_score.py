@@ -188,3 +188,71 @@ def test_killed_at_any_moment_and_started_again_it_equals_the_one_shot_run(tmp_p
         process.wait()
     subprocess.run([*command, str(output)], check=True, capture_output=True)
     assert rows_of(output) == [{**row, "laya": {**row["laya"]}} for row in rows_of(tmp_path / "whole")]
+
+
+def test_a_second_run_into_the_same_folder_is_refused_while_the_first_writes(tmp_path):
+    from pipelines.plan import make_plan, open_output
+
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "hello"}\n')
+    job = config([source], tmp_path / "out")
+    plan = make_plan(job)
+    with open_output(job, plan), pytest.raises(InputError, match="another run writes to it"), open_output(job, plan):
+        pass
+    with open_output(job, plan):
+        pass
+
+
+def test_other_weights_are_another_job(tmp_path):
+    import shutil
+
+    from pipelines.plan import make_plan
+
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "hello"}\n')
+    model = tmp_path / "model"
+    shutil.copytree(Path(laya.__file__).parent / "checkpoints" / "mini", model)
+    job = config([source], tmp_path / "out", model=str(model))
+    before = make_plan(job).fingerprint
+    assert make_plan(job).fingerprint == before
+    content = json.loads((model / "rl_agent_config.json").read_text())
+    (model / "rl_agent_config.json").write_text(json.dumps({**content, "temperature": [1.0, 1.0, 1.0]}))
+    assert make_plan(job).fingerprint != before
+
+
+def test_a_damaged_part_is_scored_again(ray_session, tmp_path, tickets):
+    source = tmp_path / "in.jsonl"
+    source.write_text("\n".join(json.dumps(ticket) for ticket in tickets[:6]))
+    job = config([source], tmp_path / "out", rows_per_fragment=3)
+    score(job)
+    whole = rows_of(tmp_path / "out")
+    (tmp_path / "out" / "part-00001.parquet").write_bytes(b"")
+    assert score(job).resumed_rows == 3
+    assert rows_of(tmp_path / "out") == whole
+
+
+def test_a_question_that_the_model_cannot_hold_stops_the_job_before_it_starts(ray_session, tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "hello"}\n')
+    questions = tmp_path / "q.yaml"
+    questions.write_text(json.dumps({"lane": {"type": "choice", "instructions": "which?", "criteria": [f"desk {n}" for n in range(300)]}}))
+    with pytest.raises(InputError, match=r"q\.yaml.*lane.*do not fit"):
+        score(config([source], tmp_path / "out", questions=str(questions)))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_file_that_changes_while_it_is_scored_is_not_committed(ray_session, tmp_path, monkeypatch):
+    import pipelines.score as job_module
+
+    source = tmp_path / "in.jsonl"
+    source.write_text('{"text": "hello"}\n')
+    load = job_module._load_models
+
+    def change(*arguments):
+        load(*arguments)
+        source.write_text('{"text": "HELLO"}\n')
+
+    monkeypatch.setattr(job_module, "_load_models", change)
+    with pytest.raises(InputError, match="changed while it was being scored"):
+        score(config([source], tmp_path / "out"))
+    assert committed_parts(tmp_path / "out") == set()

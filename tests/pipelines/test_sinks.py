@@ -384,9 +384,7 @@ class TestManifest:
 
     def test_other_folders_are_refused_with_the_mend(self, tmp_path):
         write_manifest(tmp_path / "other", self.manifest("b"))
-        with pytest.raises(
-            InputError, match=r"other: holds the output of other input, questions, model or settings; choose a new --output, or"
-        ):
+        with pytest.raises(InputError, match=r"other: holds the output of another job .*; choose a new --output, or"):
             check_output_folder(tmp_path / "other", "a")
         with pytest.raises(InputError, match=r"holds something that is no output of this program \(other\)"):
             check_output_folder(tmp_path, "a")
