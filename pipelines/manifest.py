@@ -15,6 +15,7 @@ from pipelines.inputs import InputError, InputFile
 from pipelines.parts import UNFINISHED, atomic_path
 
 MANIFEST_NAME = "_laya_manifest.json"
+LOCK_NAME = "_laya_lock"
 FORMAT_VERSION = 1
 """Version of the output's format; part files of different versions are never mixed."""
 
@@ -83,7 +84,7 @@ def write_manifest(folder: str | Path, manifest: Manifest) -> None:
         with atomic_path(Path(folder) / MANIFEST_NAME) as path:
             path.write_text(json.dumps(content, indent=1), encoding="utf-8")
     except OSError as error:
-        raise InputError(f"{folder}: cannot be written to: {error.strerror or error}; choose another --output") from error
+        raise _not_writable(folder, error) from error
 
 
 def read_manifest(folder: str | Path) -> Manifest:
@@ -111,7 +112,7 @@ def check_output_folder(folder: str | Path, fingerprint: str) -> Literal["fresh"
     """
     path = Path(folder)
     try:
-        names = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith(UNFINISHED))
+        names = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith((UNFINISHED, LOCK_NAME)))
     except FileNotFoundError:
         return "fresh"
     except OSError as error:
@@ -132,15 +133,26 @@ def check_output_folder(folder: str | Path, fingerprint: str) -> Literal["fresh"
 def locked(folder: str | Path) -> Iterator[None]:
     """Keeps other runs out of an output folder for a block; the lock goes with the process, however that ends.
 
+    The folder is made if it is not there.
+
     Raises:
-        InputError: Another run holds it.
+        InputError: Another run holds it, or it cannot be written to.
     """
-    with (Path(folder) / MANIFEST_NAME).open("rb") as file:
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        file = (Path(folder) / LOCK_NAME).open("ab")
+    except OSError as error:
+        raise _not_writable(folder, error) from error
+    with file:
         try:
             flock(file, LOCK_EX | LOCK_NB)
         except BlockingIOError:
             raise InputError(f"{folder}: another run writes to it now; wait for that, or choose another --output") from None
         yield
+
+
+def _not_writable(folder: str | Path, error: OSError) -> InputError:
+    return InputError(f"{folder}: cannot be written to: {error.strerror or error}; choose another --output")
 
 
 def _canonical(value: Any) -> Any:

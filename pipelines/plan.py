@@ -87,8 +87,8 @@ def open_output(config: ScoreConfig, plan: ScorePlan) -> Iterator[None]:
     Raises:
         InputError: The folder cannot be written to, or another run writes to it now.
     """
-    write_manifest(config.output, Manifest(plan.fingerprint, len(plan.fragments), plan.rows, plan.files))
     with locked(config.output):
+        write_manifest(config.output, Manifest(plan.fingerprint, len(plan.fragments), plan.rows, plan.files))
         remove_unfinished(config.output)
         yield
         remove_unfinished(config.output)

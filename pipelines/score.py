@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import time
 import uuid
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ from pipelines.report import Summary, Tally
 from pipelines.session import ray_session
 from pipelines.sinks import part_name, part_notes
 from pipelines.sources import InputError, RecordError, read, state_of
-from pipelines.worker import STOPS_THE_JOB, FragmentJob, score_fragment
+from pipelines.worker import FragmentJob, score_fragment
 
 WORKER_CPUS = 0.25
 """Share of a CPU that a worker counts for: it reads, waits for agents and writes."""
@@ -135,24 +136,10 @@ def _run(config: ScoreConfig, plan: ScorePlan, router: ClusterRouter, workers: i
     fragments = ray.data.from_items([asdict(fragment) for fragment in plan.pending], override_num_blocks=len(plan.pending))
     parts = fragments.map(score_fragment, fn_args=(job,), compute=TaskPoolStrategy(size=workers), num_cpus=WORKER_CPUS)
     rows = sum(fragment.rows for fragment in plan.pending)
-    try:
-        with nullcontext() if console is None else shown(counter, rows, console):
-            for _ in parts.iter_rows():
-                pass
-    except Exception as error:
-        raise _what_stopped_it(error) from error
-
-
-def _what_stopped_it(error: BaseException) -> BaseException:
-    """The error that a worker stopped the job with, out of what Ray wraps it in; else the error itself."""
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        if isinstance(cause, STOPS_THE_JOB):
-            return cause
-        seen.add(id(cause))
-        cause = getattr(cause, "cause", None) or cause.__cause__ or cause.__context__
-    return error
+    with nullcontext() if console is None else shown(counter, rows, console):
+        for part in parts.iter_rows():
+            if part["stopped"] is not None:
+                raise pickle.loads(part["stopped"])
 
 
 def _summary(config: ScoreConfig, plan: ScorePlan, seconds: float, scoring_s: float) -> Summary:

@@ -33,8 +33,8 @@ def ray_session(address: str | None, num_cpus: int) -> Iterator[None]:
         yield
         return
     handler = signal.getsignal(signal.SIGTERM)
-    # What the job has to say it says itself; Ray's own progress and notices would bury it.
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    # What the job has to say, errors too, it says itself; Ray's own progress and notices would bury it.
+    logging.getLogger("ray.data").setLevel(logging.CRITICAL)
     if address or os.environ.get("RAY_ADDRESS"):
         try:
             _knock(address or os.environ["RAY_ADDRESS"])

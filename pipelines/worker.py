@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,7 +25,7 @@ from pipelines.sources import Fragment, InputColumns, InputError, Record, Record
 CHUNK_ROWS = 64
 """Rows that go to an agent in one call: enough to pack well, few enough that several agents share a fragment."""
 
-STOPS_THE_JOB = (CheckpointError, AgentDiedError, AgentLostError, NoRoomError, RayError, InputError)
+STOPS_THE_JOB = (CheckpointError, AgentDiedError, AgentLostError, NoRoomError, InputError)
 """Errors that are no single row's: they stop the job, which can go on later, instead of filling it with error rows."""
 
 
@@ -79,7 +80,7 @@ class FragmentJob:
         return sha256(f"{self.fingerprint}:{fragment.path}:{record.number}".encode()).hexdigest()[:32]
 
 
-def score_fragment(row: Mapping[str, Any], job: FragmentJob) -> dict[str, int]:
+def score_fragment(row: Mapping[str, Any], job: FragmentJob) -> dict[str, Any]:
     """Scores one fragment and commits its part file; done twice, it replaces the part by an equal one.
 
     Args:
@@ -87,9 +88,17 @@ def score_fragment(row: Mapping[str, Any], job: FragmentJob) -> dict[str, int]:
         job: The job.
 
     Returns:
-        The fragment's index and the number of its rows.
+        The fragment's ``index`` and the number of its ``rows``; or, pickled in ``stopped``, the error that stops the job. It travels as a
+        value because Ray Data would wrap it and lose its class.
     """
     fragment = Fragment(**row)
+    try:
+        return {"index": fragment.index, "rows": _score(fragment, job), "stopped": None}
+    except STOPS_THE_JOB as error:
+        return {"index": fragment.index, "rows": 0, "stopped": pickle.dumps(error)}
+
+
+def _score(fragment: Fragment, job: FragmentJob) -> int:
     job.check_unchanged(fragment)
     tally = Tally()
     wanted = {*job.state, *job.labels.values()}
@@ -101,8 +110,7 @@ def score_fragment(row: Mapping[str, Any], job: FragmentJob) -> dict[str, int]:
             yield output_rows(records, outcomes, run_ids, job.columns, job.parsed)
         job.check_unchanged(fragment)
 
-    rows = write_part(job.output, fragment.index, tables(), job.schema, lambda: {job.TALLY_KEY: tally.to_json()})
-    return {"index": fragment.index, "rows": rows}
+    return write_part(job.output, fragment.index, tables(), job.schema, lambda: {job.TALLY_KEY: tally.to_json()})
 
 
 def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
@@ -141,6 +149,8 @@ def _ask(records: Sequence[Record], run_ids: Sequence[str], job: FragmentJob) ->
     for (index, _), answer in zip(requests, answers, strict=True):
         if isinstance(answer, STOPS_THE_JOB):
             raise answer
+        if isinstance(answer, RayError):
+            raise AgentLostError(f"an agent could not be asked: {type(answer).__name__}: {answer}") from answer
         outcomes[index] = answer
     return [outcome for outcome in outcomes if outcome is not None]
 
