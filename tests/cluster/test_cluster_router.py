@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import laya
-from cluster import ClusterRouter
+from cluster import AgentLostError, ClusterRouter, NoRoomError
 
 QUESTIONS = {
     "team": {"type": "choice", "instructions": "Which team?", "criteria": ["billing", "delivery", "technical"]},
@@ -182,3 +182,24 @@ def test_scale_and_unload(router):
 def test_another_shape_under_the_same_name_is_refused(router):
     with pytest.raises(ValueError, match="runs with 2 slots, not 5"):
         ClusterRouter(MODELS, max_loaded=5, name="test-router")
+
+
+def test_without_its_router_actor_a_call_says_so(ray_session):
+    router = ClusterRouter(MODELS, max_loaded=1, name="short-lived", num_cpus=1)
+    ray_session.kill(router._router, no_restart=True)
+    with pytest.raises(AgentLostError, match="router actor is gone"):
+        router.predict("hello", QUESTIONS, model="a")
+    router.close()
+
+
+@pytest.mark.parametrize("wrong", [{"max_loaded": 0}, {"min_residency_s": 0}])
+def test_arguments_out_of_range_are_refused(ray_session, wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        ClusterRouter(MODELS, name="never", **wrong)
+
+
+def test_more_replicas_than_there_is_room_for_are_refused(router):
+    router.pin("b")
+    with pytest.raises(NoRoomError, match="others keep"):
+        router.scale("a", 2)
+    router.unpin("b")
