@@ -74,10 +74,10 @@ class RemoteAgent:
                 reply = _get(getattr(agent, method).remote(payload, questions, options, request_ids))
             except RayActorError:
                 _get_from_router(self._router.lost.remote(replica))
-                self._forget(placement)
+                self._forget(placement, replica)
                 continue
             if isinstance(reply, Moved):
-                self._forget(placement)
+                self._forget(placement, replica)
                 continue
             self._learn(replica, reply)
             if reply.error is not None:
@@ -96,7 +96,9 @@ class RemoteAgent:
         with self._counting:
             self._depth[replica] = reply.in_flight
 
-    def _forget(self, placement: Placement) -> None:
+    def _forget(self, placement: Placement, gone: int) -> None:
+        with self._counting:
+            self._depth.pop(gone, None)
         with self._asking:
             if self._placement is placement:
                 self._placement = None
@@ -231,8 +233,7 @@ class ClusterRouter(RoutedCalls):
 
     def preload(self, names: Iterable[str] | None = None) -> None:
         """Loads several checkpoints; None means the published family."""
-        wanted = [names] if isinstance(names, str) else names or [name for name in self.table.sources if name != "mini"]
-        for name in wanted:
+        for name in self.table.preloaded(names):
             self.load(name)
 
     def unload(self, name: str | None = None) -> None:

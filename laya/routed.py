@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from laya.answers import Result
-from laya.hooks.call import CallHooks, Results, run_calls, serving
+from laya.hooks.call import CallHooks, Results, results_of, run_calls, serving
 from laya.hooks.context import PredictContext
 from laya.hooks.registry import HookRegistry
 from laya.questions import Question, parse_questions
@@ -103,7 +103,7 @@ class RoutedCalls(HookRegistry):
         }
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
         ctx = self._answer([request], call_hooks, {}, isolate=False)[0]
-        return _results(ctx)[0]
+        return results_of(ctx)[0]
 
     system_one = predict
 
@@ -143,7 +143,7 @@ class RoutedCalls(HookRegistry):
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
         passes = {"batch_size": batch_size, "sort_by_length": sort_by_length}
         contexts = self._answer(requests, call_hooks, passes, isolate=return_exceptions)
-        return [ctx.error if ctx.error is not None else _results(ctx)[0] for ctx in contexts]
+        return [ctx.error if ctx.error is not None else results_of(ctx)[0] for ctx in contexts]
 
     def predict_long(
         self,
@@ -188,7 +188,7 @@ class RoutedCalls(HookRegistry):
                 ctx.results = [{**result, "usage": {**(result.get("usage") or {}), "windows": 0}} for result in ctx.results or []]
 
         run_calls([ctx], call_hooks, body, complete=complete)
-        return _results(ctx)[0]
+        return results_of(ctx)[0]
 
     def _answer(self, requests: Sequence[Request], hooks: CallHooks, passes: dict[str, Any], isolate: bool) -> list[PredictContext]:
         """Routes requests, runs them group by group, and returns their contexts in order."""
@@ -257,15 +257,9 @@ def _checked(request: Any, index: int) -> Request:
     return request
 
 
-def _results(ctx: PredictContext) -> Results:
-    if not ctx.results:
-        raise ValueError("no result is left to return: a hook emptied ctx.states or ctx.results")
-    return ctx.results
-
-
 def _add_routing(ctx: PredictContext) -> None:
     # A copy: a skipped call's result may live in the hook's own cache.
-    ctx.results = [{**result, "routing": result.get("routing", dict(ctx.decision or {}))} for result in _results(ctx)]
+    ctx.results = [{**result, "routing": result.get("routing", dict(ctx.decision or {}))} for result in results_of(ctx)]
 
 
 def _shared_passes(agent: AgentLike, contexts: list[PredictContext], options: dict[str, Any]) -> list[Results | BaseException]:

@@ -120,7 +120,7 @@ class Router(RoutedCalls):
 
     def preload(self, names: Iterable[str] | None = None) -> None:
         """Loads several checkpoints, raising max_loaded so that all of them stay; None means the published family."""
-        wanted = [self.table.resolve(name) for name in ([names] if isinstance(names, str) else names or self._family())]
+        wanted = self.table.preloaded(names)
         with self._lock:
             self.max_loaded = max(self.max_loaded, len({*self._agents, *wanted}))
         for name in wanted:
@@ -155,9 +155,6 @@ class Router(RoutedCalls):
     def _agent(self, name: str) -> AgentLike:
         agent: AgentLike = self.load(name)
         return agent
-
-    def _family(self) -> list[str]:
-        return [name for name in self.table.sources if name != "mini"]
 
     def _build(self, name: str) -> Agent:
         from laya.agent import Agent  # brings torch; routing alone does without

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,15 @@ class RoutingTable:
             raise ValueError(f"a checkpoint's name is a non-empty string, not {name!r}")
         self.sources[canonical(name)] = _as_source(source)
         return canonical(name)
+
+    def preloaded(self, names: Iterable[str] | str | None) -> list[str]:
+        """The kept names that a ``preload`` asks for; None asks for all but the small bundled checkpoint.
+
+        Raises:
+            ValueError: A name is unknown.
+        """
+        wanted = [names] if isinstance(names, str) else names or [name for name in self.sources if name != "mini"]
+        return [self.resolve(name) for name in wanted]
 
     def resolve(self, name: str) -> str:
         """The kept name that a name or alias stands for.

@@ -10,7 +10,7 @@ from typing import Any
 from laya.answers import MODEL_NAME, Result, decode_answer
 from laya.calibration import Temperatures
 from laya.engine.base import Engine
-from laya.hooks.call import Results, run_call, served_requests
+from laya.hooks.call import Results, results_of, run_call, served_requests
 from laya.hooks.context import PredictContext
 from laya.hooks.protocol import PredictHook
 from laya.hooks.registry import HookRegistry
@@ -190,10 +190,8 @@ class AgentRuntime(HookRegistry):
         """
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
         ctx = self._context([state], questions, max_len, head_max_len)
-        results = run_call(ctx, call_hooks, lambda ctx: self._answer(ctx, _Passes()))
-        if not results:
-            raise ValueError("no result is left to return: a hook emptied ctx.states or ctx.results")
-        return results[0]
+        run_call(ctx, call_hooks, lambda ctx: self._answer(ctx, _Passes()))
+        return results_of(ctx)[0]
 
     predict = system_one
 

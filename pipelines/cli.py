@@ -106,7 +106,7 @@ def score(
         kept = f"what was committed stays in {output}" if Path(output).exists() else "nothing was committed yet"
         click.echo(f"\nstopped; {kept}, and the same command goes on there", err=True)
         sys.exit(EXIT_INTERRUPTED)
-    print_summary(summary, load_questions(questions)[1], Console())
+    print_summary(summary, summary.questions, Console())
 
 
 def _labels(pairs: Sequence[str]) -> dict[str, str]:

@@ -157,6 +157,7 @@ class Summary:
         scoring_seconds: What it took once its agents were ready.
         output: The folder.
         parts: Number of part files.
+        questions: The questions that were asked.
     """
 
     tally: Tally
@@ -165,6 +166,7 @@ class Summary:
     scoring_seconds: float
     output: str
     parts: int
+    questions: tuple[Question, ...] = ()
 
 
 def print_summary(summary: Summary, questions: Sequence[Question], console: Console) -> None:

@@ -151,6 +151,7 @@ def _summary(config: ScoreConfig, plan: ScorePlan, seconds: float, scoring_s: fl
         scoring_seconds=scoring_s,
         output=config.output,
         parts=len(tallies),
+        questions=plan.parsed,
     )
 
 

@@ -60,6 +60,17 @@ class CallHooks:
                 dispatch(self.hooks, event, ctx, raise_errors=self.raise_errors, lock=self.lock, timeout=self.timeout)
 
 
+def results_of(ctx: PredictContext) -> Results:
+    """The results of a call that has ended, at least one.
+
+    Raises:
+        ValueError: A hook left none.
+    """
+    if not ctx.results:
+        raise ValueError("no result is left to return: a hook emptied ctx.states or ctx.results")
+    return ctx.results
+
+
 def run_call(ctx: PredictContext, hooks: CallHooks, body: Callable[[PredictContext], Results]) -> Results:
     """Runs the lifecycle of one call and returns its results."""
     run_calls([ctx], hooks, lambda contexts: [body(contexts[0])])
@@ -127,7 +138,7 @@ def _complete(ctx: PredictContext, complete: Callable[[PredictContext], None] | 
     try:
         if complete is not None:
             complete(ctx)
-        aggregate_usage(ctx.results or [])  # what a hook has supplied must at least be a result
+        ctx.usage = aggregate_usage(ctx.results or [])  # fails where what a hook has supplied is no result
     except Exception as error:
         if not isolate:
             raise
@@ -157,6 +168,7 @@ def _close(ctx: PredictContext, hooks: CallHooks) -> BaseException | None:
     """Ends one started call. Returns what its caller must see; on failure that is the real error, never a hook's."""
     error = ctx.error
     if error is not None:
+        ctx.usage = None
         _fire_after(error, "on_error", ctx, hooks)
     ctx.elapsed_ms = (time.perf_counter() - ctx.started_at) * 1000
     if error is not None:
@@ -164,7 +176,6 @@ def _close(ctx: PredictContext, hooks: CallHooks) -> BaseException | None:
             ctx.usage = None if ctx.results is None else aggregate_usage(ctx.results)
         _fire_after(error, "on_predict_end", ctx, hooks)
         return error
-    ctx.usage = aggregate_usage(ctx.results or [])
     try:
         hooks.fire("on_predict_end", ctx)
     except Exception as raised:
