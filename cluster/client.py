@@ -3,105 +3,23 @@
 from __future__ import annotations
 
 import os
-import random
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError
 
-from cluster.messages import Moved, Placement, Reply
+from cluster.messages import LifecycleEvent, Placement, RouterReply
+from cluster.remote_agent import RemoteAgent, get
 from cluster.router_actor import RouterActor
-from laya.answers import Result
-from laya.hooks.call import Results, served_requests
-from laya.hooks.protocol import implements
-from laya.routed import AgentLike, RoutedCalls
+from laya.hooks.protocol import PredictHooks
+from laya.requests import AgentLike
+from laya.routed import RoutedCalls
 from laya.routing import ENGLISH, LangGuess, RoutingTable
-from laya.runtime import PredictHooks
 
 NAMESPACE = "laya"
-_ATTEMPTS = 20
-"""Agents that a call may find leaving or dead before it gives up; each time it asks the router again."""
 MIN_RESIDENCY_S = 0.1
-
-
-class AgentLostError(RuntimeError):
-    """A call found agent after agent leaving or dead, or the router actor gone."""
-
-
-class RemoteAgent:
-    """A checkpoint's replicas, called like one agent. A call that meets a leaving or dead one is repeated on another."""
-
-    def __init__(self, router: Any, checkpoint: str) -> None:
-        self.model_id = checkpoint
-        self._router = router
-        self._asking = threading.Lock()  # one thread asks the router, the others wait for its answer
-        self._placement: Placement | None = None
-        self._counting = threading.Lock()
-        self._depth: dict[int, int] = {}
-
-    def predict_batch(self, states: Sequence[Any], questions: Mapping[Any, Any], **options: Any) -> Results:
-        """Answers the same questions about every state; see `laya.Agent.predict_batch`."""
-        value: Results = self._call("predict_batch", list(states), questions, options)
-        return value
-
-    def predict_long(self, state: Any, questions: Mapping[Any, Any], **options: Any) -> Result:
-        """Answers questions about one state of any length; see `laya.Agent.predict_long`."""
-        value: Result = self._call("predict_long", state, questions, options)
-        return value
-
-    def place(self) -> Placement:
-        """Where the checkpoint can be asked, from memory while that holds good."""
-        placement = self._placement
-        if placement is None:
-            with self._asking:
-                placement = self._placement
-                if placement is None:
-                    placement = self._placement = _get_from_router(self._router.place.remote(self.model_id))
-        return placement
-
-    def _call(self, method: str, payload: Any, questions: Any, options: dict[str, Any]) -> Any:
-        request_ids = served_requests() or []
-        for _ in range(_ATTEMPTS):
-            placement = self.place()
-            replica = self._pick(list(placement.agents))
-            agent = placement.agents[replica]
-            with self._counting:
-                self._depth[replica] = self._depth.get(replica, 0) + 1
-            try:
-                reply = _get(getattr(agent, method).remote(payload, questions, options, request_ids))
-            except RayActorError:
-                _get_from_router(self._router.lost.remote(replica))
-                self._forget(placement, replica)
-                continue
-            if isinstance(reply, Moved):
-                self._forget(placement, replica)
-                continue
-            self._learn(replica, reply)
-            if reply.error is not None:
-                raise reply.error
-            return reply.value
-        raise AgentLostError(
-            f"checkpoint {self.model_id!r}: {_ATTEMPTS} agents in a row were leaving or dead; see the status of the cluster"
-        )
-
-    def _pick(self, replicas: list[int]) -> int:
-        """The less loaded of two at random: nearly as even as asking all of them, and clients do not stampede to one."""
-        pair = random.sample(replicas, min(2, len(replicas)))
-        return min(pair, key=lambda replica: self._depth.get(replica, 0))
-
-    def _learn(self, replica: int, reply: Reply) -> None:
-        with self._counting:
-            self._depth[replica] = reply.in_flight
-
-    def _forget(self, placement: Placement, gone: int) -> None:
-        with self._counting:
-            self._depth.pop(gone, None)
-        with self._asking:
-            if self._placement is placement:
-                self._placement = None
 
 
 class ClusterRouter(RoutedCalls):
@@ -110,8 +28,8 @@ class ClusterRouter(RoutedCalls):
     It can be pickled into tasks, actors and Serve replicas, and finds its router actor again there.
 
     Args:
-        models: See `laya.Router`, also for the arguments up to hooks_concurrent. Lifecycle hooks (on_load, on_evict) run inside the
-            router actor, on a copy of the hook; the others run here.
+        models: See `laya.Router`, also for the arguments up to hooks_concurrent. All hooks run in this process: on_load and on_evict
+            in the call that a checkpoint was loaded or dropped for.
         device: Where agents run; None takes a GPU if the agents have one.
         token: Hub token.
         max_loaded: How many agents there may be at a time, over the whole cluster.
@@ -173,7 +91,6 @@ class ClusterRouter(RoutedCalls):
             raise ValueError(f"min_residency_s must be at least {MIN_RESIDENCY_S}: checkpoints that take turns need time to be asked")
         threads = max(1, int(num_cpus or (os.cpu_count() or 1) // max_loaded))
         options = {"num_cpus": threads if num_cpus is None else num_cpus, "num_gpus": num_gpus, **(agent_options or {})}
-        lifecycle = [hook for hook in self.hooks if implements(hook, "on_load") or implements(hook, "on_evict")]
         self._router = (
             ray.remote(RouterActor)
             .options(
@@ -192,18 +109,20 @@ class ClusterRouter(RoutedCalls):
                 options,
                 threads,
                 min_residency_s,
-                {"hooks": lifecycle, "hooks_raise": hooks_raise, "hooks_concurrent": hooks_concurrent, "hooks_timeout": hooks_timeout},
             )
         )
         self._remote_agents: dict[str, RemoteAgent] = {}
-        found = _get(self._router.ready.remote())
+        self._attached: dict[str, Any] = {}
+        self._slots = max_loaded
+        found = get(self._router.ready.remote())
         if found["slots"] != max_loaded:
             raise ValueError(f"a router actor {name!r} runs with {found['slots']} slots, not {max_loaded}: use another name, or close() it")
         if preload:
             self.preload(None if preload is True else preload)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_router": None, "_remote_agents": {}}
+        # Agents that were attached live in this process; elsewhere their names mean the checkpoints they were built from.
+        return {**super().__getstate__(), "_router": None, "_remote_agents": {}, "_attached": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -211,79 +130,99 @@ class ClusterRouter(RoutedCalls):
 
     @property
     def loaded(self) -> list[str]:
-        """Names of the checkpoints that are ready somewhere."""
+        """Names of the checkpoints that are ready somewhere, and of the agents attached here."""
         replicas = self.status()["replicas"]
-        return sorted({replica["checkpoint"] for replica in replicas if replica["state"] == "ready"})
+        ready = {replica["checkpoint"] for replica in replicas if replica["state"] == "ready"}
+        return [*sorted(ready - self._attached.keys()), *self._attached]
 
     def register(self, name: str, source: Any) -> None:
         """Points a name at a checkpoint; see ``models``."""
         kept = self.table.register(name, source)
-        _get(self._router.register.remote(kept, self.table.sources[kept]))
+        get(self._router.register.remote(kept, self.table.sources[kept]))
 
-    def load(self, name: str) -> RemoteAgent:
-        """Returns a checkpoint's agents, loading it on first use.
+    def load(self, name: str) -> Any:
+        """Returns a checkpoint's agents, loading it on first use. Fires on_evict for whatever had to go, then on_load.
 
         Raises:
             ValueError: The name is unknown.
-            laya.CheckpointError: The checkpoint cannot be built.
+            laya.CheckpointError: The checkpoint cannot be built; every waiting call gets this error, and the next one tries again.
         """
-        agent = self._remote_agent(self.table.resolve(name))
-        agent.place()
+        resolved = self.table.resolve(name)
+        if resolved in self._attached:
+            return self._attached[resolved]
+        agent = self._remote_agent(resolved)
+        agent.place(fresh=True)
         return agent
 
     def preload(self, names: Iterable[str] | None = None) -> None:
-        """Loads several checkpoints; None means the published family."""
-        for name in self.table.preloaded(names):
+        """Loads several checkpoints; None means the published family.
+
+        Raises:
+            ValueError: There are fewer slots than checkpoints, which would evict each other.
+        """
+        wanted = self.table.preloaded(names)
+        if len({*wanted} - self._attached.keys()) > self._slots:
+            raise ValueError(f"preload of {', '.join(wanted)} needs {len({*wanted})} slots, and there are {self._slots}: raise max_loaded")
+        for name in wanted:
             self.load(name)
 
     def unload(self, name: str | None = None) -> None:
-        """Drains and drops one checkpoint, or all; no request that was accepted is cut."""
-        _get(self._router.unload.remote(None if name is None else self.table.resolve(name)))
+        """Drains and drops one checkpoint, or all, and fires on_evict for each; no request that was accepted is cut."""
+        resolved = None if name is None else self.table.resolve(name)
+        detached = [attached for attached in list(self._attached) if resolved in (None, attached)]
+        for attached in detached:
+            del self._attached[attached]
+        reply: RouterReply[None] = get(self._router.unload.remote(resolved))
+        for gone in list(self._remote_agents) if resolved is None else [resolved]:
+            self._remote_agents.pop(gone, None)
+        self._tell([*reply.events, *(LifecycleEvent("on_evict", attached) for attached in detached)])
+
+    def attach(self, name: str, agent: Any) -> None:
+        """Registers an agent of this process; no event fires. It takes no slot and is never evicted."""
+        kept = self.table.register(name, getattr(agent, "model_id", name))
+        get(self._router.register.remote(kept, self.table.sources[kept]))
+        self._attached[kept] = agent
 
     def scale(self, name: str, replicas: int) -> None:
         """Gives a checkpoint a number of replicas that it keeps, and returns when they are ready."""
         resolved = self.table.resolve(name)
-        _get(self._router.scale.remote(resolved, replicas))
+        reply: RouterReply[Placement] = get(self._router.scale.remote(resolved, replicas))
         self._remote_agents.pop(resolved, None)
+        self._tell(reply.events)
+        if reply.error is not None:
+            raise reply.error
 
     def pin(self, name: str) -> None:
         """Keeps a checkpoint from being evicted."""
-        _get(self._router.pin.remote(self.table.resolve(name)))
+        get(self._router.pin.remote(self.table.resolve(name)))
 
     def unpin(self, name: str) -> None:
         """Lets a checkpoint be evicted again."""
-        _get(self._router.unpin.remote(self.table.resolve(name)))
+        get(self._router.unpin.remote(self.table.resolve(name)))
 
     def status(self) -> dict[str, Any]:
         """Slots, replicas, loads and evictions of the cluster."""
-        found: dict[str, Any] = _get(self._router.status.remote())
+        found: dict[str, Any] = get(self._router.status.remote())
         return found
 
     def close(self) -> None:
         """Ends all agents and the router actor at once. An actor that is gone already is no error."""
         with suppress(RayActorError):
-            _get(self._router.close.remote())
+            get(self._router.close.remote())
         ray.kill(self._router, no_restart=True)
 
     def _agent(self, name: str) -> AgentLike:
+        attached: AgentLike | None = self._attached.get(name)
+        if attached is not None:
+            return attached
         agent = self._remote_agent(name)
         agent.place()
         return agent
 
     def _remote_agent(self, name: str) -> RemoteAgent:
-        return self._remote_agents.setdefault(name, RemoteAgent(self._router, name))
+        return self._remote_agents.setdefault(name, RemoteAgent(self._router, name, self._tell))
 
-
-def _get_from_router(ref: Any) -> Any:
-    try:
-        return _get(ref)
-    except RayActorError as error:
-        raise AgentLostError(f"the router actor is gone ({type(error).__name__}); start again") from error
-
-
-def _get(ref: Any) -> Any:
-    """ray.get, raising what the actor raised with its own class."""
-    try:
-        return ray.get(ref)
-    except RayTaskError as error:
-        raise error.cause from None
+    def _tell(self, events: Sequence[LifecycleEvent]) -> None:
+        self._fire(
+            (told.event, told.checkpoint, self._remote_agent(told.checkpoint) if told.event == "on_load" else None) for told in events
+        )

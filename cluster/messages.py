@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +19,34 @@ class Placement:
 
     epoch: int
     agents: dict[int, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LifecycleEvent:
+    """A checkpoint came to an agent or left one. Each is told once, to whom it was done for.
+
+    Attributes:
+        event: The hook event that it fires.
+        checkpoint: Which checkpoint.
+    """
+
+    event: Literal["on_load", "on_evict"]
+    checkpoint: str
+
+
+@dataclass(frozen=True, slots=True)
+class RouterReply(Generic[Value]):
+    """What a request to the router brought about.
+
+    Attributes:
+        value: What was asked for, or None if it failed.
+        error: Why it failed, its class and arguments kept; None if it succeeded.
+        events: What happened for it, in order, also where it failed.
+    """
+
+    value: Value | None = None
+    error: Exception | None = None
+    events: list[LifecycleEvent] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,15 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from cluster.agent_actor import AgentActor
-from cluster.messages import AgentReport, Placement
+from cluster.messages import AgentReport, LifecycleEvent, Placement, RouterReply, Value
 from cluster.residency import Close, Command, Drain, Grant, Load, NoRoomError, Refuse, Residency
-from laya.hooks.context import PredictContext
-from laya.hooks.registry import HookRegistry
 from laya.names import CheckpointSource
 
 _POLL_S = 0.5
@@ -34,8 +32,11 @@ class AgentDiedError(RuntimeError):
     """A checkpoint's agents die before they are ready; out of memory is the usual reason."""
 
 
-class RouterActor(HookRegistry):
-    """Places checkpoints, evicts them, and fires on_load and on_evict. Payloads never pass through it.
+class RouterActor:
+    """Places checkpoints and evicts them. Payloads never pass through it.
+
+    It fires on_load and on_evict, each once and in order, in its reply to the request that they happened for: a hook is the
+    user's own object, so it runs where it was installed, in the client that gets the reply.
 
     Args:
         sources: Checkpoint name to source.
@@ -45,8 +46,6 @@ class RouterActor(HookRegistry):
         agent_options: Ray options of each AgentActor (num_cpus, num_gpus, label_selector, ...).
         threads: Threads of an agent's forward pass on a CPU.
         min_residency_s: How long a checkpoint stays at least, in seconds.
-        hooks: Lifecycle hooks and how they are run, as `HookRegistry` takes them; they run here, in this process. What one raises is
-            logged: neither a load nor an eviction can be taken back.
     """
 
     def __init__(
@@ -58,9 +57,7 @@ class RouterActor(HookRegistry):
         agent_options: Mapping[str, Any],
         threads: int,
         min_residency_s: float,
-        hooks: Mapping[str, Any],
     ) -> None:
-        super().__init__(**hooks)
         self._sources = dict(sources)
         self._device = device
         self._token = token
@@ -75,6 +72,8 @@ class RouterActor(HookRegistry):
         self._reports: dict[int, AgentReport] = {}
         self._failures: dict[str, Exception] = {}
         self._deaths: dict[str, int] = {}
+        self._events: dict[str, list[LifecycleEvent]] = {}  # by the checkpoint that they happened for, until somebody is told
+        self._unloads: dict[int, list[LifecycleEvent]] = {}  # by replica, those of the unload() that it leaves for
         self._evictions = 0
         self._loads = 0
 
@@ -88,18 +87,27 @@ class RouterActor(HookRegistry):
         """Points a name at a checkpoint; replicas that are there already stay."""
         self._sources[name] = source
 
-    async def place(self, checkpoint: str) -> Placement:
+    async def place(self, checkpoint: str) -> RouterReply[Placement]:
         """Where a checkpoint can be asked, after loading it if it must be.
 
-        Raises:
-            laya.CheckpointError: It cannot be built.
-            NoRoomError: Every slot is pinned.
+        The reply's error is a laya.CheckpointError where it cannot be built, and a NoRoomError where every slot is pinned.
         """
+        return await self._reply_to(self._place(checkpoint), checkpoint)
+
+    async def _place(self, checkpoint: str) -> Placement:
         while True:
             await self._wait_for(checkpoint)
             placement = self._placement(checkpoint)
             if placement.agents:  # else it left again before this turn came
                 return placement
+
+    async def _reply_to(self, work: Awaitable[Value], checkpoint: str) -> RouterReply[Value]:
+        value, error = None, None
+        try:
+            value = await work
+        except Exception as raised:
+            error = raised
+        return RouterReply(value, error, self._events.pop(checkpoint, []))
 
     async def _wait_for(self, checkpoint: str) -> None:
         ticket = next(self._tickets)
@@ -111,13 +119,15 @@ class RouterActor(HookRegistry):
             del self._waiting[ticket]
             self._residency.abandon(ticket)
 
-    async def scale(self, checkpoint: str, replicas: int) -> Placement:
+    async def scale(self, checkpoint: str, replicas: int) -> RouterReply[Placement]:
         """Gives a checkpoint a number of replicas that it keeps, and returns when they are ready.
 
-        Raises:
-            ValueError: There are not that many slots.
-            laya.CheckpointError: One of them could not be built; the wish is dropped, those that are there stay.
+        The reply's error is a ValueError where there are not that many slots, and a laya.CheckpointError where one of them could
+        not be built: the wish is dropped, those that are there stay.
         """
+        return await self._reply_to(self._scale(checkpoint, replicas), checkpoint)
+
+    async def _scale(self, checkpoint: str, replicas: int) -> Placement:
         self._failures.pop(checkpoint, None)
         self._perform(self._residency.scale(checkpoint, replicas))
         async with self._changed:
@@ -128,15 +138,20 @@ class RouterActor(HookRegistry):
             raise error
         return self._placement(checkpoint)
 
-    async def unload(self, checkpoint: str | None) -> list[str]:
-        """Drains and drops one checkpoint, or all; returns the names that have left, once they are gone."""
+    async def unload(self, checkpoint: str | None) -> RouterReply[None]:
+        """Drains and drops one checkpoint, or all; returns once they are gone."""
         names = self._residency.names() if checkpoint is None else {checkpoint}
         leaving = list(self._residency.replicas) if checkpoint is None else self._residency.ids(checkpoint)
+        events: list[LifecycleEvent] = []
+        for replica in leaving:
+            self._unloads.setdefault(replica, events)
         for name in names:
             self._perform(self._residency.release(name))
         async with self._changed:
             await self._changed.wait_for(lambda: not any(replica in self._residency.replicas for replica in leaving))
-        return sorted(names)
+        for replica in leaving:
+            self._unloads.pop(replica, None)
+        return RouterReply(events=events)
 
     async def pin(self, checkpoint: str) -> None:
         """Keeps a checkpoint from being evicted."""
@@ -220,9 +235,8 @@ class RouterActor(HookRegistry):
             self._agents[replica] = agent
             self._loads += 1
             self._deaths.pop(checkpoint, None)
+            self._events.setdefault(checkpoint, []).append(LifecycleEvent("on_load", checkpoint))
             self._perform(self._residency.loaded(replica))
-            await self._tell()
-            await self._fire("on_load", checkpoint, agent)
         await self._tell()
 
     def _fail(self, replica: int, checkpoint: str, failure: Exception) -> None:
@@ -242,10 +256,9 @@ class RouterActor(HookRegistry):
             self._perform(self._residency.emptied(replica))
 
     async def _close(self, replica: int, checkpoint: str) -> None:
-        agent = self._agents.get(replica)
+        agent = self._agents.pop(replica, None)  # nobody looks at it any more: its death is meant
         if agent is None:
             return
-        await self._fire("on_evict", checkpoint, None)
         try:
             await agent.close.remote()
             ray.kill(agent, no_restart=True)
@@ -254,13 +267,22 @@ class RouterActor(HookRegistry):
         except RayActorError:
             pass
         self._evictions += 1
-        await self._bury(replica)
+        commands = self._forget(replica)
+        newcomer = next((command.checkpoint for command in commands if isinstance(command, Load)), checkpoint)
+        events = self._unloads[replica] if replica in self._unloads else self._events.setdefault(newcomer, [])
+        events.append(LifecycleEvent("on_evict", checkpoint))
+        self._perform(commands)
+        await self._tell()
 
     async def _bury(self, replica: int) -> None:
+        """An agent is dead: nothing was evicted, its checkpoint is only loaded anew when it is asked for."""
+        self._perform(self._forget(replica))
+        await self._tell()
+
+    def _forget(self, replica: int) -> list[Command]:
         self._agents.pop(replica, None)
         self._reports.pop(replica, None)
-        self._perform(self._residency.gone(replica))
-        await self._tell()
+        return self._residency.gone(replica)
 
     async def _tell(self) -> None:
         async with self._changed:
@@ -287,11 +309,3 @@ class RouterActor(HookRegistry):
         else:
             self._reports[replica] = report
             self._residency.report(replica, time.monotonic() - report.idle_s, report.in_flight)
-
-    async def _fire(self, event: str, checkpoint: str, agent: Any) -> None:
-        ctx = PredictContext(states=[], questions={}, model=checkpoint, agent=agent, router=self)
-        try:
-            # A hook may take its time or call back in; the actor goes on answering meanwhile.
-            await asyncio.to_thread(self._call_hooks().fire, event, ctx)
-        except Exception:
-            log.exception("a hook failed in %s of checkpoint %r", event, checkpoint)

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from laya.agent import Agent, load
+    from laya.calibration import Temperatures
     from laya.files import CheckpointError
+    from laya.fitting import CalibrationRecord, fit_temperatures
     from laya.hooks import AsyncHook, BaseHook, Hook, PredictContext, PredictHook
+    from laya.onnx_agent import ONNXAgent
     from laya.router import Router
     from laya.routing import RouteDecision
 
@@ -23,12 +26,16 @@ _HOMES = {
     "Agent": "laya.agent",
     "AsyncHook": "laya.hooks",
     "BaseHook": "laya.hooks",
+    "CalibrationRecord": "laya.fitting",
     "CheckpointError": "laya.files",
     "Hook": "laya.hooks",
+    "ONNXAgent": "laya.onnx_agent",
     "PredictContext": "laya.hooks",
     "PredictHook": "laya.hooks",
     "RouteDecision": "laya.routing",
     "Router": "laya.router",
+    "Temperatures": "laya.calibration",
+    "fit_temperatures": "laya.fitting",
     "load": "laya.agent",
 }
 
@@ -36,12 +43,16 @@ __all__ = [
     "Agent",
     "AsyncHook",
     "BaseHook",
+    "CalibrationRecord",
     "CheckpointError",
     "Hook",
+    "ONNXAgent",
     "PredictContext",
     "PredictHook",
     "RouteDecision",
     "Router",
+    "Temperatures",
+    "fit_temperatures",
     "load",
 ]
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from laya.calibration import Temperatures
 from laya.checkpoint import CONFIG_FILE, build_model, open_checkpoint
 from laya.engine.torch_engine import TorchEngine, amp_dtype, pick_device
-from laya.files import CheckpointError
+from laya.hooks.protocol import PredictHooks
 from laya.names import find_source
-from laya.runtime import AgentRuntime, Budgets, PredictHooks
-from laya.tokenizer import Tokenizer
-
-_DEFAULT_MAX_LEN = 512
-_DEFAULT_HEAD_MAX_LEN = 192
+from laya.parts import read_parts
+from laya.runtime import AgentRuntime
 
 
 class Agent(AgentRuntime):
@@ -37,6 +34,9 @@ class Agent(AgentRuntime):
         revision: Branch, tag or commit on the hub.
         sha256: File name inside the checkpoint to the digest it must have.
         token_budget: Padded tokens of one forward pass; None picks one for the device.
+        lang_temperatures: Language code to ``{"temperature"?: [choice, score, noul], "temperature_by_options"?: {...}}``, in the place
+            of what the checkpoint has for those languages.
+        calibration: Path of a file that `laya.Temperatures.save` wrote, in the place of all temperatures of the checkpoint.
 
     Raises:
         laya.CheckpointError: The checkpoint cannot be found, or its files are not what the format says.
@@ -62,44 +62,23 @@ class Agent(AgentRuntime):
         revision: str | None = None,
         sha256: Mapping[str, str] | None = None,
         token_budget: int | None = None,
+        lang_temperatures: Mapping[str, Any] | None = None,
+        calibration: str | Path | None = None,
     ) -> None:
         place = pick_device(device)
         checkpoint = open_checkpoint(find_source(str(model_id_or_path), subfolder, revision), token, sha256)
-        config_path = str(checkpoint.folder / CONFIG_FILE)
-        precision = amp_dtype(checkpoint.config.get("amp_dtype"), config_path)
-        temperatures = Temperatures.from_config(checkpoint.config, config_path)
-        tokenizer = Tokenizer(checkpoint.tokenizer_folder)
-        known = checkpoint.encoder_number("vocab_size", tokenizer.vocabulary_size)
-        if tokenizer.vocabulary_size > known:
-            raise CheckpointError(
-                f"{checkpoint.tokenizer_folder / 'tokenizer.json'} has {tokenizer.vocabulary_size} tokens, the encoder knows {known}: "
-                "they are not of one checkpoint"
-            )
-        max_len = checkpoint.budget("max_len", _DEFAULT_MAX_LEN)
-        positions = checkpoint.encoder_number("max_position_embeddings", max_len)
-        if max_len > positions:
-            raise CheckpointError(f"{config_path}: max_len {max_len} is more than the encoder can read ({positions} tokens)")
-        budgets = Budgets(max_len, checkpoint.budget("head_max_len", _DEFAULT_HEAD_MAX_LEN), positions)
+        precision = amp_dtype(checkpoint.config.get("amp_dtype"), str(checkpoint.folder / CONFIG_FILE))
+        parts = read_parts(checkpoint, calibration, lang_temperatures)
         engine = TorchEngine(
             build_model(checkpoint),
-            tokenizer.pad_id,
+            parts.tokenizer.pad_id,
             place,
             autocast=precision if fast or place.type == "cuda" else None,
             compile_model=compile,
             token_budget=token_budget,
         )
         super().__init__(
-            str(model_id_or_path),
-            tokenizer,
-            engine,
-            temperatures,
-            budgets,
-            hooks,
-            on_predict_start,
-            on_predict_end,
-            hooks_raise,
-            hooks_concurrent,
-            hooks_timeout,
+            str(model_id_or_path), parts, engine, hooks, on_predict_start, on_predict_end, hooks_raise, hooks_concurrent, hooks_timeout
         )
 
 
@@ -120,6 +99,8 @@ def load(
     revision: str | None = None,
     sha256: Mapping[str, str] | None = None,
     token_budget: int | None = None,
+    lang_temperatures: Mapping[str, Any] | None = None,
+    calibration: str | Path | None = None,
 ) -> Agent:
     """Loads a checkpoint; the arguments are those of `Agent`.
 
@@ -143,4 +124,6 @@ def load(
         revision=revision,
         sha256=sha256,
         token_budget=token_budget,
+        lang_temperatures=lang_temperatures,
+        calibration=calibration,
     )

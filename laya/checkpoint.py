@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = "rl_agent_config.json"
 WEIGHTS_FILE = "model.safetensors"
-_FILES = (CONFIG_FILE, WEIGHTS_FILE, "encoder/config.json", "tokenizer/tokenizer.json")
-_HUB_PATTERNS = (CONFIG_FILE, WEIGHTS_FILE, "encoder/*", "tokenizer/*")
+_ENCODER_FILE = "encoder/config.json"
+_TOKENIZER_FILE = "tokenizer/tokenizer.json"
 # torch's own parameter names of parts that some encoders bring and the decision model never runs.
 _UNUSED_ENCODER_PARTS = ("encoder.pooler.",)
 
@@ -39,6 +39,14 @@ class Checkpoint:
     folder: Path
     config: Mapping[str, Any]
     encoder: Mapping[str, Any]
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells checkpoints of another encoder or tokenizer apart: the SHA-256 of the two files that describe them."""
+        digest = hashlib.sha256()
+        for name in (_ENCODER_FILE, _TOKENIZER_FILE):
+            digest.update(hashlib.sha256((self.folder / name).read_bytes()).digest())
+        return digest.hexdigest()
 
     @property
     def tokenizer_folder(self) -> Path:
@@ -59,7 +67,7 @@ class Checkpoint:
         Raises:
             CheckpointError: It is not a positive int.
         """
-        return _positive(self.encoder, name, default, self.folder / "encoder" / "config.json")
+        return _positive(self.encoder, name, default, self.folder / _ENCODER_FILE)
 
 
 def _positive(config: Mapping[str, Any], name: str, default: int, path: Path) -> int:
@@ -69,19 +77,23 @@ def _positive(config: Mapping[str, Any], name: str, default: int, path: Path) ->
     return value
 
 
-def open_checkpoint(source: CheckpointSource, token: str | None = None, sha256: Mapping[str, str] | None = None) -> Checkpoint:
+def open_checkpoint(
+    source: CheckpointSource, token: str | None = None, sha256: Mapping[str, str] | None = None, weights: bool = True
+) -> Checkpoint:
     """Finds a checkpoint's files, downloading them if it lives on the hub, and looks them over.
 
     Args:
         source: Which checkpoint.
         token: Hub token for private repositories.
         sha256: File name inside the checkpoint to the digest it must have.
+        weights: Whether the weights are wanted; without them nothing else is downloaded than some small files.
 
     Raises:
         CheckpointError: A file is missing, unreadable or not the one expected; the message names it and the mend.
     """
-    folder = _locate(source, token)
-    missing = [name for name in _FILES if not (folder / name).is_file()]
+    folder = _locate(source, token, weights)
+    wanted = [CONFIG_FILE, *([WEIGHTS_FILE] if weights else []), _ENCODER_FILE, _TOKENIZER_FILE]
+    missing = [name for name in wanted if not (folder / name).is_file()]
     if missing:
         raise CheckpointError(f"{folder} is not a laya checkpoint: {', '.join(missing)} missing")
     for name, digest in (sha256 or {}).items():
@@ -90,10 +102,10 @@ def open_checkpoint(source: CheckpointSource, token: str | None = None, sha256: 
     layout = config.get("option_layout", "sequential")
     if layout != "sequential":
         raise CheckpointError(f"{folder / CONFIG_FILE}: option_layout {layout!r} is not supported; only 'sequential' is")
-    return Checkpoint(folder, config, read_object(folder / "encoder" / "config.json"))
+    return Checkpoint(folder, config, read_object(folder / _ENCODER_FILE))
 
 
-def _locate(source: CheckpointSource, token: str | None) -> Path:
+def _locate(source: CheckpointSource, token: str | None, weights: bool) -> Path:
     if source.bundled:
         return Path(str(resources.files("laya") / "checkpoints" / source.location))
     try:
@@ -107,18 +119,17 @@ def _locate(source: CheckpointSource, token: str | None) -> Path:
             f"checkpoint {source.location!r} was not found: it is no folder here, no hub id (owner/name) and no known name; "
             "'mini' needs no download"
         )
-    return _download(source, token) / (source.subfolder or "")
+    return _download(source, token, weights) / (source.subfolder or "")
 
 
-def _download(source: CheckpointSource, token: str | None) -> Path:
+def _download(source: CheckpointSource, token: str | None, weights: bool) -> Path:
     from huggingface_hub import snapshot_download
 
     prefix = f"{source.subfolder}/" if source.subfolder else ""
+    patterns = [CONFIG_FILE, *([WEIGHTS_FILE] if weights else []), "encoder/*", "tokenizer/*"]
     try:
         return Path(
-            snapshot_download(
-                source.location, revision=source.revision, token=token, allow_patterns=[prefix + name for name in _HUB_PATTERNS]
-            )
+            snapshot_download(source.location, revision=source.revision, token=token, allow_patterns=[prefix + name for name in patterns])
         )
     except Exception as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -152,7 +163,7 @@ def build_model(checkpoint: Checkpoint) -> DecisionModel:
         encoder_config = AutoConfig.from_pretrained(str(checkpoint.folder / "encoder"), trust_remote_code=False)
         encoder = AutoModel.from_config(encoder_config, attn_implementation="sdpa", trust_remote_code=False)
     except Exception as error:  # transformers raises errors of many kinds for a config that is wrong
-        raise CheckpointError(f"{checkpoint.folder / 'encoder' / 'config.json'} describes no encoder that can be built: {error}") from error
+        raise CheckpointError(f"{checkpoint.folder / _ENCODER_FILE} describes no encoder that can be built: {error}") from error
     act_costs = checkpoint.config.get("act_costs", {})
     head_layers = checkpoint.config.get("head_layers", 2)
     if not isinstance(act_costs, Mapping):

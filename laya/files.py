@@ -1,10 +1,12 @@
-"""Reading the small files of a checkpoint, with errors that name them."""
+"""Reading and writing the small files of a checkpoint, with errors that name them."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 
 class CheckpointError(ValueError):
@@ -24,3 +26,13 @@ def read_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} must hold a JSON object, not {type(content).__name__}")
     return content
+
+
+def write_object(path: Path, content: Mapping[str, Any]) -> None:
+    """Writes a file that holds one JSON object. Whoever reads it meanwhile finds the old content or the new, never a part."""
+    beside = path.with_name(f".{path.name}.{uuid4().hex}")
+    try:
+        beside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)

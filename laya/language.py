@@ -112,17 +112,22 @@ def _language(text: str) -> tuple[str, float]:
     return (guesses[0]["lang"], float(guesses[0]["score"])) if guesses else ("", 0.0)
 
 
-def reads_english(code: str) -> bool | None:
-    """What a language code says.
+def primary_language(code: str) -> str | None:
+    """The language that a code names.
 
     Args:
-        code: "en", "eng", "english", "en-US", "en_US.UTF-8", "de", ...
+        code: "de", "de-AT", "de_AT.UTF-8", "eng", "english", ...
 
     Returns:
-        True for English, False for another language, None for a code that says nothing ("", "C", "und", ...).
+        The primary subtag in lower case, "en" for all names of English, None for a code that says nothing ("", "C", "und", ...).
     """
-    plain = code.strip().lower()
-    primary = re.split(r"[-_.@]", plain)[0]
+    primary = re.split(r"[-_.@]", code.strip().lower())[0]
     if primary in _SILENT_CODES:
         return None
-    return primary in _ENGLISH_CODES
+    return "en" if primary in _ENGLISH_CODES else primary
+
+
+def reads_english(code: str) -> bool | None:
+    """Whether a code (see `primary_language`) names English; None for a code that says nothing."""
+    language = primary_language(code)
+    return None if language is None else language == "en"

@@ -3,32 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from laya.answers import Result
+from laya.confidence import ConfidenceGate, MinConfidence
 from laya.hooks.call import CallHooks, Results, results_of, run_calls, serving
 from laya.hooks.context import PredictContext
+from laya.hooks.protocol import PredictHooks
 from laya.hooks.registry import HookRegistry
-from laya.questions import Question, parse_questions
+from laya.requests import AgentLike, Request, checked_request, shared_passes
 from laya.routing import LangGuess, RouteDecision, RoutingTable, Wishes
-from laya.runtime import PredictHooks
-from laya.states import serialize
-
-Request = Mapping[str, Any]
-"""``{"state", "questions"}`` and optionally model, task, lang, lang_guess, max_len, head_max_len, run_id."""
-
-_REQUEST_KEYS = frozenset({"state", "questions", "model", "task", "lang", "lang_guess", "max_len", "head_max_len", "run_id"})
-
-
-class AgentLike(Protocol):
-    """What a Router needs of an agent, here or in another process."""
-
-    def predict_batch(self, states: Sequence[Any], questions: Mapping[Any, Any], **options: Any) -> Results:
-        """Answers the same questions about every state."""
-
-    def predict_long(self, state: Any, questions: Mapping[Any, Any], **options: Any) -> Result:
-        """Answers questions about one state of any length."""
 
 
 class RoutedCalls(HookRegistry):
@@ -70,6 +55,28 @@ class RoutedCalls(HookRegistry):
         ctx = self._route(request, self._call_hooks(hooks, None, None, hooks_raise))
         return RouteDecision(ctx.decision or {})
 
+    def route_batch(
+        self, requests: Sequence[Request], hooks_timeout: float | None = None, *, hooks: Any = None, hooks_raise: bool | None = None
+    ) -> list[RouteDecision]:
+        """Chooses the checkpoint for each of many requests, as `predict_batch` would, and fires on_route for each.
+
+        Args:
+            requests: See `Request`; ``questions`` may be left out.
+            hooks_timeout: Overrides the Router's timeout for this call, in seconds.
+            hooks: Hook objects for this call.
+            hooks_raise: Overrides the Router's policy for this call.
+
+        Raises:
+            TypeError: A request is not a dict.
+            ValueError: A request lacks its state or has an unknown key, or names an unknown checkpoint.
+        """
+        call_hooks = self._call_hooks(hooks, None, None, hooks_raise, hooks_timeout)
+        contexts = []
+        for index, request in enumerate(requests):
+            asked = {"questions": {}, **request} if isinstance(request, Mapping) else request
+            contexts.append(self._route(checked_request(asked, index), call_hooks))
+        return [RouteDecision(ctx.decision or {}) for ctx in contexts]
+
     def predict(
         self,
         state: Any,
@@ -85,12 +92,17 @@ class RoutedCalls(HookRegistry):
         hooks_timeout: float | None = None,
         max_len: int | None = None,
         head_max_len: int | None = None,
+        *,
+        min_confidence: MinConfidence = None,
     ) -> Result:
         """Routes one state and answers questions about it; see `route` and `laya.Agent.predict_batch` for the arguments.
+
+        The checkpoint is told the language that the request or a guess names, else the one that was detected.
 
         Returns:
             ``{"model", "answers", "usage", "routing"}``.
         """
+        gate = ConfidenceGate(min_confidence)
         request = {
             "state": state,
             "questions": questions,
@@ -102,7 +114,7 @@ class RoutedCalls(HookRegistry):
             "head_max_len": head_max_len,
         }
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
-        ctx = self._answer([request], call_hooks, {}, isolate=False)[0]
+        ctx = self._answer([request], call_hooks, {}, gate, isolate=False)[0]
         return results_of(ctx)[0]
 
     system_one = predict
@@ -112,12 +124,13 @@ class RoutedCalls(HookRegistry):
         requests: Sequence[Request],
         batch_size: int | None = None,
         hooks_timeout: float | None = None,
-        *,
+        min_confidence: MinConfidence = None,
         sort_by_length: bool = False,
         hooks: Any = None,
         on_predict_start: PredictHooks = None,
         on_predict_end: PredictHooks = None,
         hooks_raise: bool | None = None,
+        *,
         return_exceptions: bool = False,
     ) -> list[Any]:
         """Answers many requests, each routed by itself and with a context of its own; like ones share forward passes.
@@ -126,6 +139,7 @@ class RoutedCalls(HookRegistry):
             requests: See `Request`.
             batch_size: See `laya.Agent.predict_batch`.
             hooks_timeout: Overrides the Router's timeout for this call, in seconds.
+            min_confidence: See `laya.Agent.predict_batch`.
             sort_by_length: See `laya.Agent.predict_batch`.
             hooks: Hook objects for this call; they fire once a request.
             on_predict_start: Start callables for this call.
@@ -138,11 +152,12 @@ class RoutedCalls(HookRegistry):
 
         Raises:
             TypeError: A request is not a dict, or holds no possible state.
-            ValueError: A request lacks a key or has an unknown one, or its questions are wrong.
+            ValueError: A request lacks a key or has an unknown one, or its questions are wrong; ``min_confidence`` is wrong.
         """
+        gate = ConfidenceGate(min_confidence)
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
         passes = {"batch_size": batch_size, "sort_by_length": sort_by_length}
-        contexts = self._answer(requests, call_hooks, passes, isolate=return_exceptions)
+        contexts = self._answer(requests, call_hooks, passes, gate, isolate=return_exceptions)
         return [ctx.error if ctx.error is not None else results_of(ctx)[0] for ctx in contexts]
 
     def predict_long(
@@ -163,39 +178,56 @@ class RoutedCalls(HookRegistry):
         stride: int | None = None,
         aggregate: str = "auto",
         batch_size: int | None = None,
+        min_confidence: MinConfidence = None,
+        max_len: int | None = None,
+        head_max_len: int | None = None,
     ) -> Result:
         """Routes one state of any length and answers questions about it; see `laya.Agent.predict_long`.
 
         Hooks given here see the whole state; hooks installed on the agent see its windows.
         """
+        gate = ConfidenceGate(min_confidence)
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
-        request = {"state": state, "questions": questions, "model": model, "task": task, "lang": lang, "lang_guess": lang_guess}
+        request = {
+            "state": state,
+            "questions": questions,
+            "model": model,
+            "task": task,
+            "lang": lang,
+            "lang_guess": lang_guess,
+            "max_len": max_len,
+            "head_max_len": head_max_len,
+        }
         ctx = self._route(request, call_hooks)
         agent = self._bind(ctx)
 
         scored = False
 
-        def body(contexts: list[PredictContext]) -> list[Results]:
+        def body(_: list[PredictContext]) -> list[Results]:
             nonlocal scored
             scored = True
-            options = {"window": window, "stride": stride, "aggregate": aggregate, "batch_size": batch_size}
+            options: dict[str, Any] = {"window": window, "stride": stride, "aggregate": aggregate, "batch_size": batch_size}
+            options |= {"lang": ctx.lang, "max_len": ctx.max_len, "head_max_len": ctx.head_max_len}
             with serving([ctx.run_id]):
-                return [[agent.predict_long(ctx.states[0], ctx.questions, **options)] for ctx in contexts]
+                return [[agent.predict_long(part, ctx.questions, **options) for part in ctx.states]]
 
         def complete(ctx: PredictContext) -> None:
             _add_routing(ctx)
             if not scored:  # whatever a hook supplied, no window was read for this call
                 ctx.results = [{**result, "usage": {**(result.get("usage") or {}), "windows": 0}} for result in ctx.results or []]
+            gate.complete(ctx)
 
         run_calls([ctx], call_hooks, body, complete=complete)
         return results_of(ctx)[0]
 
-    def _answer(self, requests: Sequence[Request], hooks: CallHooks, passes: dict[str, Any], isolate: bool) -> list[PredictContext]:
+    def _answer(
+        self, requests: Sequence[Request], hooks: CallHooks, passes: dict[str, Any], gate: ConfidenceGate, isolate: bool
+    ) -> list[PredictContext]:
         """Routes requests, runs them group by group, and returns their contexts in order."""
         contexts: list[PredictContext] = []
         for index, request in enumerate(requests):
             try:
-                contexts.append(self._route(_checked(request, index), hooks))
+                contexts.append(self._route(checked_request(request, index), hooks))
             except Exception as error:
                 if not isolate:
                     raise
@@ -205,10 +237,13 @@ class RoutedCalls(HookRegistry):
             if ctx.error is None:
                 groups.setdefault(ctx.model, []).append(ctx)
         for group in groups.values():
-            self._answer_group(group, hooks, passes, isolate)
+            self._answer_group(group, hooks, passes, gate, isolate)
         return contexts
 
-    def _answer_group(self, group: list[PredictContext], hooks: CallHooks, passes: dict[str, Any], isolate: bool) -> None:
+    def _answer_group(
+        self, group: list[PredictContext], hooks: CallHooks, passes: dict[str, Any], gate: ConfidenceGate, isolate: bool
+    ) -> None:
+        """Answers the requests of one checkpoint."""
         try:
             for ctx in group:
                 agent = self._bind(ctx)
@@ -218,7 +253,12 @@ class RoutedCalls(HookRegistry):
             for ctx in group:
                 ctx.error = error
             return
-        run_calls(group, hooks, lambda waiting: _shared_passes(agent, waiting, passes), isolate=isolate, complete=_add_routing)
+
+        def complete(ctx: PredictContext) -> None:
+            _add_routing(ctx)
+            gate.complete(ctx)
+
+        run_calls(group, hooks, lambda waiting: shared_passes(agent, waiting, passes), isolate=isolate, complete=complete)
 
     def _route(self, request: Request, hooks: CallHooks) -> PredictContext:
         wishes = Wishes(request.get("model"), request.get("task"), request.get("lang"), request.get("lang_guess"))
@@ -231,7 +271,7 @@ class RoutedCalls(HookRegistry):
         )
         if request.get("run_id") is not None:
             ctx.run_id = str(request["run_id"])
-        ctx.decision = self.table.decide(request["state"], request["questions"], wishes)
+        ctx.decision, ctx.lang = self.table.decide(request["state"], request["questions"], wishes)
         hooks.fire("on_route", ctx)
         # A hook may have rewritten the decision; what it says is what happens.
         decision = RouteDecision(ctx.decision or {})
@@ -239,51 +279,33 @@ class RoutedCalls(HookRegistry):
         ctx.decision = RouteDecision({**decision, "model": ctx.model, "repo": str(self.table.sources[ctx.model])})
         return ctx
 
+    def _fire(self, events: Iterable[tuple[str, str, Any]]) -> None:
+        """Fires lifecycle events, each an event, a checkpoint and its agent; no lock may be held, so that a hook can call back in.
+
+        They tell what has happened already, so a hook that fails keeps none of them from the others.
+
+        Raises:
+            Exception: The first that a hook raised, once all of them were fired.
+        """
+        failure: Exception | None = None
+        for event, name, agent in events:
+            ctx = PredictContext(states=[], questions={}, model=name, agent=agent, router=self)
+            try:
+                self._call_hooks().fire(event, ctx)
+            except Exception as error:
+                if failure is None:
+                    failure = error
+                else:
+                    failure.add_note(f"{event} of {name!r} failed too: {type(error).__name__}: {error}")
+        if failure is not None:
+            raise failure
+
     def _bind(self, ctx: PredictContext) -> AgentLike:
         agent = self._agent(ctx.model or self.table.default)
         ctx.agent = agent
         return agent
 
 
-def _checked(request: Any, index: int) -> Request:
-    if not isinstance(request, Mapping):
-        raise TypeError(f"requests[{index}] must be a dict with state and questions, not {type(request).__name__}")
-    missing = [key for key in ("state", "questions") if key not in request]
-    unknown = sorted(str(key) for key in request if key not in _REQUEST_KEYS)
-    if missing or unknown:
-        told = [f"lacks {', '.join(missing)}"] if missing else []
-        told += [f"has unknown keys {', '.join(unknown)}"] if unknown else []
-        raise ValueError(f"requests[{index}] {' and '.join(told)}; a request has {', '.join(sorted(_REQUEST_KEYS))}")
-    return request
-
-
 def _add_routing(ctx: PredictContext) -> None:
     # A copy: a skipped call's result may live in the hook's own cache.
     ctx.results = [{**result, "routing": result.get("routing", dict(ctx.decision or {}))} for result in results_of(ctx)]
-
-
-def _shared_passes(agent: AgentLike, contexts: list[PredictContext], options: dict[str, Any]) -> list[Results | BaseException]:
-    """Answers contexts that one agent serves: those with equal questions and budgets together."""
-    outcomes: dict[int, Results | BaseException] = {}
-    passes: dict[tuple[tuple[Question, ...], int | None, int | None], list[int]] = {}
-    for index, ctx in enumerate(contexts):
-        try:
-            for state in ctx.states:
-                serialize(state)
-            passes.setdefault((parse_questions(ctx.questions), ctx.max_len, ctx.head_max_len), []).append(index)
-        except Exception as error:
-            outcomes[index] = error
-    for (_, max_len, head_max_len), members in passes.items():
-        states = [state for index in members for state in contexts[index].states]
-        try:
-            with serving(contexts[index].run_id for index in members):
-                budgets = {"max_len": max_len, "head_max_len": head_max_len}
-                results = agent.predict_batch(states, contexts[members[0]].questions, **budgets, **options)
-            if len(results) != len(states):
-                raise ValueError(f"{len(results)} results for {len(states)} states: a hook of the agent gave or left too few or too many")
-        except Exception as error:
-            outcomes.update(dict.fromkeys(members, error))
-        else:
-            remaining = iter(results)
-            outcomes.update({index: [next(remaining) for _ in contexts[index].states] for index in members})
-    return [outcomes[index] for index in range(len(contexts))]

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from laya.hooks.context import PredictContext
-from laya.routed import AgentLike, RoutedCalls
+from laya.hooks.protocol import PredictHooks
+from laya.requests import AgentLike
+from laya.routed import RoutedCalls
 from laya.routing import ENGLISH, LangGuess, RoutingTable
-from laya.runtime import PredictHooks
 
 if TYPE_CHECKING:
     from laya.agent import Agent
@@ -110,9 +110,7 @@ class Router(RoutedCalls):
             build.set_exception(error)
             raise
         build.set_result(agent)
-        for old in evicted:
-            self._fire("on_evict", old)
-        self._fire("on_load", name, agent)
+        self._fire([*(("on_evict", old, None) for old in evicted), ("on_load", name, agent)])
         with self._lock:
             if name in self._agents:  # a hook may have loaded others; this one is what was asked for last
                 self._agents.move_to_end(name)
@@ -140,8 +138,7 @@ class Router(RoutedCalls):
                 if resident in self._attached:
                     self._attached.remove(resident)
                     self.max_loaded -= 1
-        for resident in names:
-            self._fire("on_evict", resident)
+        self._fire(("on_evict", resident, None) for resident in names)
 
     def attach(self, name: str, agent: Any) -> None:
         """Registers an agent that already exists; no event fires. It is never evicted, and max_loaded grows by its place."""
@@ -174,6 +171,3 @@ class Router(RoutedCalls):
                 del self._agents[old]
                 evicted.append(old)
         return evicted
-
-    def _fire(self, event: str, name: str, agent: Any = None) -> None:
-        self._call_hooks().fire(event, PredictContext(states=[], questions={}, model=name, agent=agent, router=self))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from laya.language import detect, reads_english
+from laya.language import detect, primary_language, reads_english
 from laya.names import BUILT_IN, STANDALONE, CheckpointSource, canonical
 
 LangGuess = str | Callable[[Any], str | None] | None
@@ -47,6 +47,15 @@ class Wishes:
     task: str | None = None
     lang: str | None = None
     lang_guess: LangGuess = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """A language, who said so, and the code that was said."""
+
+    by: str
+    code: Any
+    language: str
 
 
 class RoutingTable:
@@ -108,23 +117,38 @@ class RoutingTable:
             )
         return canonical(name)
 
-    def decide(self, state: Any, questions: Mapping[Any, Any] | None, wishes: Wishes) -> RouteDecision:
+    def decide(self, state: Any, questions: Mapping[Any, Any] | None, wishes: Wishes) -> tuple[RouteDecision, str | None]:
         """Chooses: model > task > workflow > lang > the call's lang_guess > the Router's > detection > default.
+
+        Returns:
+            The decision, and the language of the state: what was said of it, whatever decided; else what was guessed or detected, if
+            that was needed and found one; else None.
 
         Raises:
             ValueError: A wish names an unknown checkpoint.
         """
         workflow = WORKFLOWS.get(frozenset(questions)) if isinstance(questions, Mapping) else None
+        decision = self._by_name(wishes, workflow)
+        # A guess that has to be made is made where it decides, not for its own sake.
+        said = self._said(state, wishes, guess=decision is None)
+        if decision is None:
+            decision = self._by_language(state, said, workflow)
+        found = decision["detection"]
+        if found is not None:
+            return decision, found["language"]
+        return decision, None if said is None else said.language
+
+    def _by_name(self, wishes: Wishes, workflow: str | None) -> RouteDecision | None:
         for label, wish in (("model", wishes.model), ("task", wishes.task)):
             if wish is not None:
                 return self._decision(self.resolve(wish), f"{label}={wish!r} was asked for", workflow)
         if workflow is not None and self.auto_task_detection:
             return self._decision(TYPED_DECISIONS, f"the question ids are those of the {workflow} workflow", workflow)
-        for label, said in (("lang", wishes.lang), ("lang_guess", wishes.lang_guess), ("the Router's lang_guess", self.lang_guess)):
-            code = said(state) if callable(said) else said
-            english = None if code is None else reads_english(str(code))
-            if english is not None:
-                return self._decision(ENGLISH if english else MULTILINGUAL, f"{label} says {code!r}", workflow)
+        return None
+
+    def _by_language(self, state: Any, said: _Said | None, workflow: str | None) -> RouteDecision:
+        if said is not None:
+            return self._decision(ENGLISH if reads_english(said.language) else MULTILINGUAL, f"{said.by} says {said.code!r}", workflow)
         found = detect(state)
         if found["script"] == "unknown":
             return self._decision(self.default, "no letters to tell a language by: default", workflow, found)
@@ -134,6 +158,15 @@ class RoutingTable:
             return self._decision(self.default, "the language could not be told with confidence: default", workflow, found)
         name = ENGLISH if found["is_english"] else MULTILINGUAL
         return self._decision(name, f"the text reads as language {found['language']!r}", workflow, found)
+
+    def _said(self, state: Any, wishes: Wishes, guess: bool) -> _Said | None:
+        """The first of those who may say something of the language that does; functions are only asked for a ``guess``."""
+        for by, wish in (("lang", wishes.lang), ("lang_guess", wishes.lang_guess), ("the Router's lang_guess", self.lang_guess)):
+            code = (wish(state) if guess else None) if callable(wish) else wish
+            language = None if code is None else primary_language(str(code))
+            if language is not None:
+                return _Said(by, code, language)
+        return None
 
     def _decision(self, model: str, reason: str, workflow: str | None, detection: Any = None) -> RouteDecision:
         return RouteDecision(model=model, repo=str(self.sources[model]), reason=reason, detection=detection, workflow=workflow)

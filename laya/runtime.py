@@ -4,69 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 from laya.answers import MODEL_NAME, Result, decode_answer
-from laya.calibration import Temperatures
+from laya.confidence import ConfidenceGate, MinConfidence
 from laya.engine.base import Engine
+from laya.fitting import CalibrationRecord, right_slots
 from laya.hooks.call import Results, results_of, run_call, served_requests
 from laya.hooks.context import PredictContext
-from laya.hooks.protocol import PredictHook
+from laya.hooks.protocol import PredictHooks
 from laya.hooks.registry import HookRegistry
-from laya.questions import Question, parse_questions
-from laya.sequences import Head, TokenSequence, build_heads, build_sequence
+from laya.options import Lang, Passes, checked_lang, langs_of
+from laya.parts import AgentParts, Budgets
+from laya.questions import parse_questions
+from laya.rows import EncodedState, RowBuilder, usage_of
 from laya.states import serialize
-from laya.tokenizer import Tokenizer
 from laya.windows import Window, merge, split, window_size, window_stride
 
-PredictHooks = PredictHook | Sequence[PredictHook] | None
-
 
 @dataclass(frozen=True, slots=True)
-class Budgets:
-    """Token budgets of a checkpoint.
+class _Scan:
+    """A long state, cut: its windows, and the tokens of each."""
 
-    Attributes:
-        max_len: Longest sequence.
-        head_max_len: Kept for instructions, options and markers.
-        positions: Longest sequence that the encoder can read at all.
-    """
-
-    max_len: int
-    head_max_len: int
-    positions: int
-
-    def override(self, max_len: int | None, head_max_len: int | None) -> Budgets:
-        """These budgets with those of one call in their place.
-
-        Raises:
-            ValueError: A budget is not a positive int, or longer than the encoder can read.
-        """
-        for name, value in (("max_len", max_len), ("head_max_len", head_max_len)):
-            if value is not None and (type(value) is not int or value < 1):
-                raise ValueError(f"{name} must be a positive number of tokens, not {value!r}")
-        if max_len is not None and max_len > self.positions:
-            raise ValueError(f"max_len={max_len} is more than this checkpoint's encoder can read ({self.positions} tokens)")
-        return Budgets(max_len or self.max_len, head_max_len or self.head_max_len, self.positions)
-
-
-@dataclass(frozen=True, slots=True)
-class _EncodedState:
-    ids: Sequence[int]
-    keep_end: bool
-
-
-@dataclass(frozen=True, slots=True)
-class _Passes:
-    """How a call's rows are cut into forward passes."""
-
-    max_rows: int | None = None
-    sort: bool = True
-
-    def __post_init__(self) -> None:
-        if self.max_rows is not None and (type(self.max_rows) is not int or self.max_rows < 1):
-            raise ValueError(f"batch_size must be a positive number of rows, not {self.max_rows!r}")
+    windows: list[Window]
+    encoded: list[EncodedState]
 
 
 class AgentRuntime(HookRegistry):
@@ -74,10 +35,8 @@ class AgentRuntime(HookRegistry):
 
     Args:
         model_id: What the agent calls itself in contexts.
-        tokenizer: The checkpoint's tokenizer.
+        parts: The checkpoint's tokenizer, temperatures and budgets.
         engine: Where its network runs.
-        temperatures: Its calibration.
-        budgets: Its token budgets.
         hooks: See `laya.hooks.HookRegistry`, also for the other hook arguments.
         on_predict_start: Start callables.
         on_predict_end: End callables.
@@ -89,10 +48,8 @@ class AgentRuntime(HookRegistry):
     def __init__(
         self,
         model_id: str,
-        tokenizer: Tokenizer,
+        parts: AgentParts,
         engine: Engine,
-        temperatures: Temperatures,
-        budgets: Budgets,
         hooks: Any = None,
         on_predict_start: PredictHooks = None,
         on_predict_end: PredictHooks = None,
@@ -102,12 +59,11 @@ class AgentRuntime(HookRegistry):
     ) -> None:
         super().__init__(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_concurrent, hooks_timeout)
         self.model_id = model_id
-        self._tokenizer = tokenizer
+        self._tokenizer = parts.tokenizer
+        self._temperatures = parts.temperatures
+        self._budgets = parts.budgets
         self._engine = engine
-        self._temperatures = temperatures
-        self._budgets = budgets
-        # The same questions come with call after call; what they alone decide is tokenized once.
-        self._heads = lru_cache(maxsize=256)(self._build_heads)
+        self._rows = RowBuilder(parts.tokenizer)
 
     @property
     def max_len(self) -> int:
@@ -140,6 +96,9 @@ class AgentRuntime(HookRegistry):
         max_len: int | None = None,
         head_max_len: int | None = None,
         sort_by_length: bool = False,
+        *,
+        min_confidence: MinConfidence = None,
+        lang: Lang = None,
     ) -> Results:
         """Answers the same questions about every state.
 
@@ -156,20 +115,25 @@ class AgentRuntime(HookRegistry):
             max_len: Longest sequence of this call, in tokens.
             head_max_len: Tokens for instructions and options in this call.
             sort_by_length: With batch_size, whether rows of like length share a pass; without it they always do.
+            min_confidence: The least ``answer_confidence`` that an answer needs to pass: a number, or one for each
+                "<type>:<bucket>"; see `laya.confidence`. None leaves answers unmarked.
+            lang: Language code of the states ("de", "de-AT"), or a list with one for each; a checkpoint may have temperatures of its own
+                for a language.
 
         Returns:
             One result a state, in order.
 
         Raises:
             TypeError: A state is None, or holds something that JSON cannot.
-            ValueError: A question or a budget is wrong; the message names it and the mend.
+            ValueError: A question, a budget or ``min_confidence`` is wrong; the message names it and the mend.
         """
         if isinstance(states, str | dict):
             raise TypeError(f"predict_batch takes a list of states, not one {type(states).__name__}: use system_one for a single state")
+        gate = ConfidenceGate(min_confidence)
+        passes = Passes(batch_size, batch_size is None or sort_by_length)
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
-        passes = _Passes(batch_size, sort=batch_size is None or sort_by_length)
-        ctx = self._context(list(states), questions, max_len, head_max_len)
-        return run_call(ctx, call_hooks, lambda ctx: self._answer(ctx, passes))
+        ctx = self._context(list(states), questions, max_len, head_max_len, lang)
+        return run_call(ctx, call_hooks, lambda ctx: self._answer(ctx, passes), complete=gate.complete)
 
     def system_one(
         self,
@@ -182,15 +146,19 @@ class AgentRuntime(HookRegistry):
         hooks_timeout: float | None = None,
         max_len: int | None = None,
         head_max_len: int | None = None,
+        *,
+        min_confidence: MinConfidence = None,
+        lang: str | None = None,
     ) -> Result:
         """Answers questions about one state; arguments and errors as in `predict_batch`.
 
         Returns:
             ``{"model", "answers": {question id: answer}, "usage"}``.
         """
+        gate = ConfidenceGate(min_confidence)
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
-        ctx = self._context([state], questions, max_len, head_max_len)
-        run_call(ctx, call_hooks, lambda ctx: self._answer(ctx, _Passes()))
+        ctx = self._context([state], questions, max_len, head_max_len, lang)
+        run_call(ctx, call_hooks, lambda ctx: self._answer(ctx, Passes()), complete=gate.complete)
         return results_of(ctx)[0]
 
     predict = system_one
@@ -209,6 +177,10 @@ class AgentRuntime(HookRegistry):
         on_predict_end: PredictHooks = None,
         hooks_raise: bool | None = None,
         hooks_timeout: float | None = None,
+        *,
+        min_confidence: MinConfidence = None,
+        max_len: int | None = None,
+        head_max_len: int | None = None,
     ) -> Result:
         """Answers questions about one state of any length, by windows that together read all of it.
 
@@ -221,12 +193,15 @@ class AgentRuntime(HookRegistry):
             stride: Tokens from one window's start to the next; None is half the window.
             aggregate: Only "auto": a noul is decided by the window most in favour, other types by the most confident window.
             batch_size: As in `predict_batch`.
-            lang: Language of the state. It changes nothing here; a Router routes by it.
+            lang: As in `predict_batch`.
             hooks: As in `predict_batch`, also for the other hook arguments.
             on_predict_start: Start callables for this call.
             on_predict_end: End callables for this call.
             hooks_raise: Overrides the agent's policy.
             hooks_timeout: Overrides the agent's timeout.
+            min_confidence: As in `predict_batch`. It marks the result that is returned, not those of the windows, which hooks see.
+            max_len: As in `predict_batch`.
+            head_max_len: As in `predict_batch`.
 
         Returns:
             A result whose ``usage["windows"]`` counts the windows that were scored and whose answers name the deciding
@@ -236,43 +211,88 @@ class AgentRuntime(HookRegistry):
             TypeError: As in `predict_batch`.
             ValueError: As in `predict_batch`; the questions leave no room, or the stride is wider than the window.
         """
-        del lang
+        gate = ConfidenceGate(min_confidence)
+        passes = Passes(batch_size)
         if aggregate != "auto":
             raise ValueError(f'aggregate must be "auto", not {aggregate!r}')
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
-        passes = _Passes(batch_size)
-        text = serialize(state)
-        ids, spans = self._tokenizer.encode_with_spans(text)
-        windows = self._windows(parse_questions(questions), self._tokenizer.plain(text), spans, window, stride)
-        states = [state] if windows is None else [part.text for part in windows]
+        scan = self._scan(state, questions, window, stride, self._budgets.override(max_len, head_max_len))
+        states = [state] if scan is None else [part.text for part in scan.windows]
         scored = 0
         intact = False
 
         def body(ctx: PredictContext) -> Results:
             nonlocal scored, intact
             scored = len(ctx.states)
-            intact = windows is not None and ctx.states == states
-            if windows is None or not intact:
-                return self._answer(ctx, passes)
-            return self._answer(ctx, passes, [_EncodedState(ids[part.token_start : part.token_end], keep_end=False) for part in windows])
+            intact = scan is not None and ctx.states == states
+            return self._answer(ctx, passes, scan.encoded if scan is not None and intact else None)
 
-        results = run_call(self._context(list(states), questions, None, None), call_hooks, body)
+        ctx = self._context(list(states), questions, max_len, head_max_len, lang)
+        results = run_call(ctx, call_hooks, body, complete=ConfidenceGate().complete)
         # A hook that changed questions or budgets may have left less room than the windows were cut for.
         whole = intact and not any((result.get("usage") or {}).get("truncated") for result in results)
-        return merge(results, scored, windows if whole else None)
+        return gate.apply(merge(results, scored, scan.windows if scan is not None and whole else None))
 
-    def _windows(
-        self, questions: tuple[Question, ...], text: str, spans: Sequence[tuple[int, int]], window: int | None, stride: int | None
-    ) -> list[Window] | None:
+    def calibration_records(
+        self,
+        states: Sequence[Any],
+        questions: Mapping[Any, Any],
+        truths: Sequence[Mapping[Any, Any]],
+        *,
+        lang: Lang = None,
+        batch_size: int | None = None,
+    ) -> list[CalibrationRecord]:
+        """Scores states whose right answers are known, for `laya.fit_temperatures`. No hooks fire.
+
+        Args:
+            states: As in `predict_batch`.
+            questions: As in `predict_batch`.
+            truths: For each state: question id to the right label (choice), level (score) or bool (noul). A question that is left out
+                is not scored.
+            lang: As in `predict_batch`.
+            batch_size: As in `predict_batch`.
+
+        Returns:
+            One record for each right answer that was given, with the network's own logits.
+
+        Raises:
+            TypeError: As in `predict_batch`.
+            ValueError: As in `predict_batch`; a right answer is none of its question's, or there is not one mapping a state.
+        """
+        passes = Passes(batch_size)
+        langs = langs_of(checked_lang(lang), len(states))
+        asked = parse_questions(questions)
+        slots = right_slots(asked, truths)
+        if len(slots) != len(states):
+            raise ValueError(f"truths must hold one mapping a state: there are {len(slots)} for {len(states)} states")
+        heads = self._rows.heads(asked, self.max_len, self.head_max_len)
+        known = [
+            (head, state, given[head.question.qid], code)
+            for state, given, code in zip(self._rows.states(states), slots, langs, strict=True)
+            for head in heads
+            if head.question.qid in given
+        ]
+        rows = [self._rows.row(head, state, self.max_len)[0] for head, state, _, _ in known]
+        scores = self._engine.score(rows, passes.max_rows, passes.sort)
+        return [
+            CalibrationRecord(head.question.type, tuple(score.logits), slot, code)
+            for (head, _, slot, code), score in zip(known, scores, strict=True)
+        ]
+
+    def _scan(self, state: Any, questions: Any, window: int | None, stride: int | None, budgets: Budgets) -> _Scan | None:
         """The windows of a long state, or None where it fits at once."""
-        heads = self._heads(questions, self.max_len, self.head_max_len)
-        room = min((head.room(self.max_len) for head in heads), default=self.max_len)
-        size = window_size(window, room, self.max_len, self.head_max_len)
+        text = serialize(state)
+        ids, spans = self._tokenizer.encode_with_spans(text)
+        heads = self._rows.heads(parse_questions(questions), budgets.max_len, budgets.head_max_len)
+        room = min((head.room(budgets.max_len) for head in heads), default=budgets.max_len)
+        size = window_size(window, room, budgets.max_len, budgets.head_max_len)
         step = window_stride(stride, size)
-        fits = len(spans) <= (room if window is None else size)
-        return None if fits or not questions else split(text, spans, size, step)
+        if not heads or len(spans) <= (room if window is None else size):
+            return None
+        windows = split(self._tokenizer.plain(text), spans, size, step)
+        return _Scan(windows, [EncodedState(ids[part.token_start : part.token_end], keep_end=False) for part in windows])
 
-    def _context(self, states: list[Any], questions: Any, max_len: int | None, head_max_len: int | None) -> PredictContext:
+    def _context(self, states: list[Any], questions: Any, max_len: int | None, head_max_len: int | None, lang: Lang) -> PredictContext:
         return PredictContext(
             states=states,
             questions=questions,
@@ -280,53 +300,29 @@ class AgentRuntime(HookRegistry):
             agent=self,
             max_len=max_len,
             head_max_len=head_max_len,
+            lang=checked_lang(lang),
             request_ids=served_requests(),
         )
 
-    def _answer(self, ctx: PredictContext, passes: _Passes, encoded: Sequence[_EncodedState] | None = None) -> Results:
+    def _answer(self, ctx: PredictContext, passes: Passes, encoded: Sequence[EncodedState] | None = None) -> Results:
         """Answers a context: tokens, one row for each state and question, logits, answers."""
         questions = parse_questions(ctx.questions)
         budgets = self._budgets.override(ctx.max_len, ctx.head_max_len)
         if not ctx.states:
             return []
-        heads = self._heads(questions, budgets.max_len, budgets.head_max_len)
+        langs = langs_of(checked_lang(ctx.lang), len(ctx.states))
+        heads = self._rows.heads(questions, budgets.max_len, budgets.head_max_len)
         if encoded is None:
-            encoded = self._encode(ctx.states, tokenize=bool(questions))
-        rows = [build_sequence(head, state.ids, state.keep_end, self._tokenizer, budgets.max_len) for state in encoded for head in heads]
+            encoded = self._rows.states(ctx.states, tokenize=bool(questions))
+        rows = [self._rows.row(head, state, budgets.max_len) for state in encoded for head in heads]
         scores = iter(self._engine.score([row for row, _ in rows], passes.max_rows, passes.sort))
         results = []
-        for index, state in enumerate(encoded):
+        for index, (state, lang) in enumerate(zip(encoded, langs, strict=True)):
             answers = {}
             for question in questions:
                 score = next(scores)
-                answers[question.qid] = decode_answer(question, score.logits, score.act_probability, self._temperatures.of(question))
-            usage = _usage(heads, rows[index * len(heads) : (index + 1) * len(heads)], len(state.ids))
+                temperature = self._temperatures.of(question, lang)
+                answers[question.qid] = decode_answer(question, score.logits, score.act_probability, temperature)
+            usage = usage_of(heads, rows[index * len(heads) : (index + 1) * len(heads)], len(state.ids))
             results.append({"model": MODEL_NAME, "answers": answers, "usage": usage})
         return results
-
-    def _encode(self, states: Sequence[Any], tokenize: bool) -> list[_EncodedState]:
-        texts = [serialize(state, f"states[{index}]") for index, state in enumerate(states)]
-        ids: Sequence[Sequence[int]] = self._tokenizer.encode(texts) if tokenize else [()] * len(texts)
-        return [_EncodedState(part, isinstance(state, list)) for part, state in zip(ids, states, strict=True)]
-
-    def _build_heads(self, questions: tuple[Question, ...], max_len: int, head_max_len: int) -> list[Head]:
-        return build_heads(questions, self._tokenizer, max_len, head_max_len)
-
-
-def _usage(heads: Sequence[Head], rows: Sequence[tuple[TokenSequence, int]], state_tokens: int) -> dict[str, Any]:
-    """Token counts of one state over its rows."""
-    cut = [head.question.qid for head, (_, dropped) in zip(heads, rows, strict=True) if dropped]
-    usage: dict[str, Any] = {
-        "input_tokens": sum(len(row.ids) for row, _ in rows),
-        "output_tokens": 0,
-        "state_tokens": state_tokens,
-        "state_tokens_dropped": max((dropped for _, dropped in rows), default=0),
-        "truncated": bool(cut),
-        "truncated_questions": cut,
-    }
-    alike = {
-        head.question.qid: {"total": head.question.n, "distinct": head.distinct, "tokens_per_option": head.tokens_per_option}
-        for head in heads
-        if head.distinct < head.question.n
-    }
-    return {**usage, "options": alike} if alike else usage

@@ -37,6 +37,7 @@ def cli() -> None:
     laya score tickets.jsonl --questions tickets --output out    score files
     laya predict "Where is my parcel?" --questions tickets       ask about one text
     laya route "Wo ist mein Paket?"                              which checkpoint would answer
+    laya export-onnx --model mini --output mini.onnx             the network for onnxruntime, without torch
     """
 
 
@@ -93,7 +94,7 @@ def score(
         questions=questions,
         output=output,
         model=model,
-        state=None if state is None else tuple(name.strip() for name in state.split(",")),
+        state=_columns(state),
         agents=agents,
         labels=_labels(labels),
         rows_per_fragment=rows_per_fragment,
@@ -107,6 +108,10 @@ def score(
         click.echo(f"\nstopped; {kept}, and the same command goes on there", err=True)
         sys.exit(EXIT_INTERRUPTED)
     print_summary(summary, summary.questions, Console())
+
+
+def _columns(names: str | None) -> tuple[str, ...] | None:
+    return None if names is None else tuple(name.strip() for name in names.split(","))
 
 
 def _labels(pairs: Sequence[str]) -> dict[str, str]:
@@ -177,6 +182,48 @@ def route(
         raise InputError(str(error)) from None
     for decision in decisions:
         click.echo(json.dumps(decision, ensure_ascii=False).encode() if as_json else f"{decision.model}: {decision.reason}")
+
+
+@cli.command("export-onnx", context_settings=_HELP)
+@click.option("--model", "-m", required=True, metavar="NAME", help="Checkpoint: mini, english, ..., a folder or a hub id.")
+@click.option("--output", "-o", required=True, metavar="FILE", help="The file to write, usually NAME.onnx.")
+@click.option("--int8", is_flag=True, help="Store weights in 8 bits: a smaller file. What that costs in accuracy is measured and printed.")
+@click.option("--texts", multiple=True, metavar="INPUT", help="With --int8: JSONL, CSV or Parquet to measure on. Default: bundled tickets.")
+@click.option(
+    "--questions", "-q", default="tickets", show_default=True, metavar="FILE", help="With --int8: what to ask. " + _QUESTIONS_HELP
+)
+@click.option("--state", "-s", metavar="COLUMN[,COLUMN]", help="With --texts: columns that the questions are about.")
+@click.option("--labels", multiple=True, metavar="QUESTION=COLUMN", help="With --texts: column with a question's right answers.")
+def export_onnx(
+    model: str, output: str, int8: bool, texts: tuple[str, ...], questions: str, state: str | None, labels: tuple[str, ...]
+) -> None:
+    """Write a checkpoint's network as an ONNX file, for laya.ONNXAgent.
+
+    The file is compared with torch before it is put in its place. An ONNXAgent needs the checkpoint beside it, for tokenizer and
+    budgets, but neither its weights nor torch.
+
+    \b
+    laya export-onnx --model mini --output mini.onnx
+    laya export-onnx --model mini --output mini-int8.onnx --int8
+    """
+    from laya.onnx_export import export_onnx as export
+
+    if not int8 and (texts or state or labels):
+        raise click.UsageError("--texts, --state and --labels say what --int8 is measured on: add --int8")
+    if not texts and (state or labels):
+        raise click.UsageError("--state and --labels describe --texts: add --texts FILE")
+    written = export(model, output, int8)
+    told = f"{written.size / 1e6:.1f} MB, {written.precision}; largest difference of a logit from torch {written.difference:.1g}"
+    click.echo(f"{written.path}: {told}")
+    if int8:
+        from rich.console import Console
+
+        from laya.agent import Agent
+        from laya.onnx_agent import ONNXAgent
+        from pipelines.quantization import measure_cost, print_cost
+
+        cost, parsed = measure_cost(Agent(model), ONNXAgent(model, output), texts, questions, _columns(state), _labels(labels))
+        print_cost(cost, parsed, Console())
 
 
 @cli.group(context_settings=_HELP)

@@ -83,6 +83,14 @@ def mini() -> laya.Agent:
     return laya.load("mini", device="cpu")
 
 
+@pytest.fixture(scope="session")
+def tiny_onnx(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The golden checkpoint's network, exported. It belongs to any copy of that checkpoint."""
+    from laya.onnx_export import export_onnx
+
+    return export_onnx(str(tiny_folder), tmp_path_factory.mktemp("onnx") / "tiny.onnx").path
+
+
 @pytest.fixture(autouse=True)
 def _no_default_hooks_left() -> Iterator[None]:
     yield

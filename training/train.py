@@ -12,12 +12,12 @@ from pathlib import Path
 
 import torch
 
+from laya.fitting import CalibrationRecord, fit_temperatures
 from laya.questions import parse_questions
 from laya.states import serialize
 from laya.tokenizer import Tokenizer
 from training import vocabulary
 from training.act_head import train_act_head
-from training.calibrate import fit_temperatures
 from training.command_line import HelpFormatter
 from training.debian import debian_rows, first_words
 from training.evaluate import SETS_SEED, Evaluator, report, write_results
@@ -37,6 +37,8 @@ from training.templates import Family, template_rows
 
 TEMPLATE_SHARE = 0.6
 CALIBRATION_SHARES = {"mix": 22, "unseen intents": 5, "debian": 15}
+FEWEST_CALIBRATION_ROWS = 150
+"""An option bucket with fewer rows gets no temperature of its own."""
 VOCABULARY_STATES = 20_000
 VOCABULARY_OPTIONS = 3
 VOCABULARY_WORDS = 90
@@ -109,9 +111,12 @@ def train(arguments: argparse.Namespace) -> None:
     unseen = calibration_rows(intents, packages["calib"], random.Random(arguments.seed + 1), arguments.calibration_rows)
     calibration = encode_rows(unseen, tokenizer)
     logits = predict(model, calibration, tokenizer.pad_id)
-    targets = torch.tensor([example.target for example in calibration])
-    by_type, by_options = fit_temperatures(logits, targets, [example.question for example in calibration])
-    print("temperatures", by_type, by_options)
+    records = [
+        CalibrationRecord(example.question.type, row[: example.question.n], example.target)
+        for example, row in zip(calibration, logits.tolist(), strict=True)
+    ]
+    temperatures = fit_temperatures(records, min_records=FEWEST_CALIBRATION_ROWS).to_config()
+    print("temperatures", temperatures)
     act = train_act_head(model, calibration, tokenizer.pad_id)
     print(f"act head: loss {act.loss:.3f}, mean probability {act.mean_probability:.3f}, right {act.right:.3f}", flush=True)
 
@@ -121,8 +126,7 @@ def train(arguments: argparse.Namespace) -> None:
         "act_costs": ACT_COSTS,
         "max_len": MAX_LEN,
         "head_max_len": HEAD_MAX_LEN,
-        "temperature": by_type,
-        "temperature_by_options": by_options,
+        **temperatures,
         "amp_dtype": "bf16",
         "option_layout": "sequential",
     }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -9,7 +11,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from laya.engine.packing import pack
 from laya.sequences import TokenSequence
+
+CPU_TOKEN_BUDGET = 2048
+"""Padded tokens of a pass on a CPU: enough to keep the cores busy, little enough that activations stay in cache."""
+GPU_TOKEN_BUDGET = 65536
+"""Padded tokens of a pass on a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,36 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Frees the device's memory; the engine cannot be used afterwards."""
+
+
+class BatchingEngine(ABC):
+    """Cuts rows into padded batches under a token budget; what runs a batch is the derived engine's business.
+
+    Args:
+        pad_id: Token id that fills short rows.
+        token_budget: Padded tokens of one forward pass.
+    """
+
+    def __init__(self, pad_id: int, token_budget: int) -> None:
+        self.token_budget = token_budget
+        self._pad_id = pad_id
+        # One pass at a time: two would share the cores (or the GPU) and double the memory, and gain nothing.
+        self._turn = threading.Lock()
+
+    def score(self, rows: Sequence[TokenSequence], max_rows: int | None = None, sort: bool = True) -> list[RowScore]:
+        """Scores rows and returns one RowScore each, in order; see `Engine`."""
+        scores: list[RowScore | None] = [None] * len(rows)
+        for batch in pack([len(row.ids) for row in rows], self.token_budget, max_rows, sort):
+            padded = pad_batch([rows[index] for index in batch], self._pad_id)
+            with self._turn:
+                logits, act = self._run(padded)
+            for index, row_logits, row_act in zip(batch, logits, act, strict=True):
+                scores[index] = RowScore(row_logits[: len(rows[index].markers)], row_act)
+        return [score for score in scores if score is not None]
+
+    @abstractmethod
+    def _run(self, batch: PaddedBatch) -> tuple[list[list[float]], list[float]]:
+        """One forward pass: logits [B, K] and act probabilities [B]."""
 
 
 def pad_batch(rows: Sequence[TokenSequence], pad_id: int) -> PaddedBatch:

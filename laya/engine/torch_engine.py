@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
-from laya.engine.base import PaddedBatch, RowScore, pad_batch
-from laya.engine.packing import pack
+from laya.engine.base import CPU_TOKEN_BUDGET, GPU_TOKEN_BUDGET, BatchingEngine, PaddedBatch
 from laya.files import CheckpointError
 from laya.model import DecisionModel
-from laya.sequences import TokenSequence
-
-CPU_TOKEN_BUDGET = 2048
-"""Padded tokens of a pass on a CPU: enough to keep the cores busy, little enough that activations stay in cache."""
-GPU_TOKEN_BUDGET = 65536
-"""Padded tokens of a pass on a GPU."""
 
 _AMP_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": None}
 
@@ -52,7 +43,7 @@ def amp_dtype(name: object, source: str) -> torch.dtype | None:
     return _AMP_DTYPES[name]
 
 
-class TorchEngine:
+class TorchEngine(BatchingEngine):
     """Scores rows with torch.
 
     Args:
@@ -73,25 +64,11 @@ class TorchEngine:
         compile_model: bool = False,
         token_budget: int | None = None,
     ) -> None:
+        super().__init__(pad_id, token_budget or (CPU_TOKEN_BUDGET if device.type == "cpu" else GPU_TOKEN_BUDGET))
         self.device = device
         self.autocast = autocast
-        self.token_budget = token_budget or (CPU_TOKEN_BUDGET if device.type == "cpu" else GPU_TOKEN_BUDGET)
-        self._pad_id = pad_id
         self._model = model.eval().requires_grad_(False).to(device)
         self._forward = torch.compile(self._model, dynamic=True) if compile_model else self._model
-        # One pass at a time: two would share the cores (or the GPU) and double the memory, and gain nothing.
-        self._turn = threading.Lock()
-
-    def score(self, rows: Sequence[TokenSequence], max_rows: int | None = None, sort: bool = True) -> list[RowScore]:
-        """Scores rows and returns one RowScore each, in order; see `laya.engine.base.Engine`."""
-        scores: list[RowScore | None] = [None] * len(rows)
-        for batch in pack([len(row.ids) for row in rows], self.token_budget, max_rows, sort):
-            padded = pad_batch([rows[index] for index in batch], self._pad_id)
-            with self._turn:
-                logits, act = self._run(padded)
-            for index, row_logits, row_act in zip(batch, logits, act, strict=True):
-                scores[index] = RowScore(row_logits[: len(rows[index].markers)], row_act)
-        return [score for score in scores if score is not None]
 
     @torch.inference_mode()
     def _run(self, batch: PaddedBatch) -> tuple[list[list[float]], list[float]]:

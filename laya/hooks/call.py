@@ -71,9 +71,15 @@ def results_of(ctx: PredictContext) -> Results:
     return ctx.results
 
 
-def run_call(ctx: PredictContext, hooks: CallHooks, body: Callable[[PredictContext], Results]) -> Results:
-    """Runs the lifecycle of one call and returns its results."""
-    run_calls([ctx], hooks, lambda contexts: [body(contexts[0])])
+def run_call(
+    ctx: PredictContext,
+    hooks: CallHooks,
+    body: Callable[[PredictContext], Results],
+    *,
+    complete: Callable[[PredictContext], None] | None = None,
+) -> Results:
+    """Runs the lifecycle of one call and returns its results; see `run_calls`."""
+    run_calls([ctx], hooks, lambda contexts: [body(contexts[0])], complete=complete)
     return ctx.results or []
 
 

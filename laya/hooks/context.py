@@ -35,6 +35,8 @@ class PredictContext:
         started_at: ``time.perf_counter()`` at the start of the call, in seconds.
         elapsed_ms: Milliseconds from start to end; set before ``on_predict_end``.
         error: What failed the call, if anything did.
+        lang: Language code of the states, where it is known, or a list with one for each; a checkpoint may have temperatures of its own
+            for it.
         request_ids: On a pass that serves several requests, the run ids of those requests.
     """
 
@@ -52,6 +54,7 @@ class PredictContext:
     started_at: float = field(default_factory=time.perf_counter)
     elapsed_ms: float | None = None
     error: BaseException | None = None
+    lang: str | Sequence[str | None] | None = None
     request_ids: list[str] | None = None
 
     def skip(self, results: Sequence[dict[str, Any]]) -> None:

@@ -7,8 +7,11 @@ from typing import Any, Protocol
 
 from laya.hooks.context import PredictContext
 
-PredictHook = Callable[[PredictContext], Any]
+PredictHook = Callable[[PredictContext], None]
 """The type of a plain callable given as ``on_predict_start=`` or ``on_predict_end=``."""
+
+PredictHooks = Callable[[PredictContext], Any] | Sequence[Callable[[PredictContext], Any]] | None
+"""What those two take: one or several. What a callable returns is ignored, unless it can be awaited: so coroutine functions fit too."""
 
 HOOK_EVENTS = ("on_predict_start", "on_predict_end", "on_route", "on_load", "on_evict", "on_error")
 """The six event names: those of a prediction, those of a Router, and failure."""
@@ -59,12 +62,12 @@ class BaseHook:
 
 
 class _StartHook:
-    def __init__(self, function: PredictHook) -> None:
+    def __init__(self, function: Callable[[PredictContext], Any]) -> None:
         self.on_predict_start = function
 
 
 class _EndHook:
-    def __init__(self, function: PredictHook) -> None:
+    def __init__(self, function: Callable[[PredictContext], Any]) -> None:
         self.on_predict_end = function
 
 
@@ -86,7 +89,7 @@ def check_hook(hook: Any) -> None:
     """
     if isinstance(hook, type):
         raise TypeError(f"hooks= takes instances, not classes: pass {hook.__name__}() instead of {hook.__name__}")
-    present = [event for event in HOOK_EVENTS if getattr(hook, event, None) is not None]
+    present = [event for event in HOOK_EVENTS if hasattr(hook, event)]
     if not present:
         if callable(hook):
             raise TypeError(
@@ -107,8 +110,8 @@ def implements(hook: Any, event: str) -> bool:
 
 def normalise_hooks(
     hooks: Any = None,
-    on_predict_start: PredictHook | Sequence[PredictHook] | None = None,
-    on_predict_end: PredictHook | Sequence[PredictHook] | None = None,
+    on_predict_start: PredictHooks = None,
+    on_predict_end: PredictHooks = None,
 ) -> list[Any]:
     """Flattens the three hook arguments that every entry point takes into one ordered list.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
 from laya.hooks.call import CallHooks, served_requests
 from laya.hooks.dispatch import HookTurn, check_timeout
-from laya.hooks.protocol import PredictHook, as_sequence, normalise_hooks
+from laya.hooks.protocol import PredictHooks, as_sequence, normalise_hooks
 
 _defaults: list[Any] = []
 _defaults_lock = threading.Lock()
@@ -17,8 +17,8 @@ _defaults_lock = threading.Lock()
 
 def set_default_hooks(
     hooks: Any = None,
-    on_predict_start: PredictHook | Sequence[PredictHook] | None = None,
-    on_predict_end: PredictHook | Sequence[PredictHook] | None = None,
+    on_predict_start: PredictHooks = None,
+    on_predict_end: PredictHooks = None,
 ) -> None:
     """Replaces the process-wide hooks; takes the arguments of `normalise_hooks`. They run before all others, in every runtime."""
     fresh = normalise_hooks(hooks, on_predict_start, on_predict_end)
@@ -69,8 +69,8 @@ class HookRegistry:
     def __init__(
         self,
         hooks: Any = None,
-        on_predict_start: PredictHook | Sequence[PredictHook] | None = None,
-        on_predict_end: PredictHook | Sequence[PredictHook] | None = None,
+        on_predict_start: PredictHooks = None,
+        on_predict_end: PredictHooks = None,
         hooks_raise: bool = True,
         hooks_concurrent: bool = True,
         hooks_timeout: float | None = None,
@@ -125,8 +125,8 @@ class HookRegistry:
     def _call_hooks(
         self,
         hooks: Any = None,
-        on_predict_start: PredictHook | Sequence[PredictHook] | None = None,
-        on_predict_end: PredictHook | Sequence[PredictHook] | None = None,
+        on_predict_start: PredictHooks = None,
+        on_predict_end: PredictHooks = None,
         hooks_raise: bool | None = None,
         hooks_timeout: float | None = None,
     ) -> CallHooks:

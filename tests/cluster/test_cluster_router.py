@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import threading
-from pathlib import Path
+from collections import Counter
 
 import pytest
 
@@ -24,23 +24,6 @@ STATES = [
 MODELS = {"a": "mini", "b": "mini", "c": "mini", "broken": "/no/such/folder"}
 
 
-class Diary(laya.BaseHook):
-    """Writes lifecycle events to a file, since they happen in another process."""
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    def note(self, event, ctx):
-        with self.path.open("a") as file:
-            file.write(f"{event} {ctx.model}\n")
-
-    def on_load(self, ctx):
-        self.note("load", ctx)
-
-    def on_evict(self, ctx):
-        self.note("evict", ctx)
-
-
 class Recorder(laya.BaseHook):
     def __init__(self):
         self.events = []
@@ -58,14 +41,20 @@ class Recorder(laya.BaseHook):
         self.events.append(("error", type(ctx.error).__name__))
 
 
-@pytest.fixture(scope="module")
-def diary(tmp_path_factory):
-    return tmp_path_factory.mktemp("hooks") / "diary.txt"
+class Lifecycle(laya.BaseHook):
+    def __init__(self):
+        self.events = []
+
+    def on_load(self, ctx):
+        self.events.append(("load", ctx.model))
+
+    def on_evict(self, ctx):
+        self.events.append(("evict", ctx.model))
 
 
 @pytest.fixture(scope="module")
-def router(ray_session, diary):
-    router = ClusterRouter(MODELS, max_loaded=2, default="a", hooks=Diary(diary), name="test-router", num_cpus=1, min_residency_s=0.1)
+def router(ray_session):
+    router = ClusterRouter(MODELS, max_loaded=2, default="a", name="test-router", num_cpus=1, min_residency_s=0.1)
     yield router
     router.close()
 
@@ -132,9 +121,12 @@ def test_a_copy_finds_the_same_router_actor(router):
     assert copy.loaded == router.loaded
 
 
-def test_the_least_recently_used_leaves_and_no_request_is_lost(router, diary, mini):
-    diary.write_text("")
-    router.load("b")  # a and b fill both slots
+def test_the_least_recently_used_leaves_and_no_request_is_lost(router, mini):
+    router.unload()
+    lifecycle = Lifecycle()
+    router.add_hook(lifecycle)
+    router.load("a")
+    router.load("b")  # both slots are taken
     expected = mini.system_one("hello", QUESTIONS)["answers"]
     failures = []
 
@@ -150,16 +142,26 @@ def test_the_least_recently_used_leaves_and_no_request_is_lost(router, diary, mi
     for thread in threads:
         thread.join()
     assert not failures
-    events = [line.split() for line in diary.read_text().splitlines()]
-    assert ["load", "c"] in events
-    resident = {"a"}
-    for event, model in events:
-        if event == "load":
-            assert model not in resident
-            resident.add(model)
-        else:
-            resident.remove(model)
-        assert len(resident) <= 2, f"three at once: {events}"
+    router.remove_hook(lifecycle)
+    loads, evictions = (Counter(model for event, model in lifecycle.events if event == kind) for kind in ("load", "evict"))
+    assert loads["c"] > 0
+    assert sorted((loads - evictions).elements()) == router.loaded, lifecycle.events
+
+
+def test_an_event_is_told_once_to_the_client_that_it_happened_for(router):
+    router.unload()
+    other = pickle.loads(pickle.dumps(router))
+    here, there = Lifecycle(), Lifecycle()
+    router.add_hook(here)
+    other.add_hook(there)
+    router.load("a")
+    other.load("b")
+    other.load("c")  # a goes
+    router.unload("b")
+    other.load("c")
+    router.remove_hook(here)
+    assert here.events == [("load", "a"), ("evict", "b")]
+    assert there.events == [("load", "b"), ("evict", "a"), ("load", "c")]
 
 
 def test_an_agent_that_is_killed_is_replaced_and_the_caller_sees_nothing(router, ray_session):

@@ -11,6 +11,8 @@ import torch
 
 import laya
 from laya.checkpoint import build_model, open_checkpoint
+from laya.engine import Engine
+from laya.engine.onnx_engine import OnnxEngine
 from laya.engine.torch_engine import TorchEngine
 from laya.names import CheckpointSource
 from laya.questions import parse_questions
@@ -31,10 +33,12 @@ def tokenizer(tiny_folder: Path) -> Tokenizer:
     return Tokenizer(tiny_folder / "tokenizer")
 
 
-@pytest.fixture(scope="module")
-def engine(tiny_folder: Path, tokenizer: Tokenizer) -> TorchEngine:
+@pytest.fixture(scope="module", params=["torch", "onnx"])
+def engine(request: pytest.FixtureRequest, tiny_folder: Path, tokenizer: Tokenizer) -> Engine:
     checkpoint = open_checkpoint(CheckpointSource(str(tiny_folder)))
-    return TorchEngine(build_model(checkpoint), tokenizer.pad_id, torch.device("cpu"))
+    if request.param == "torch":
+        return TorchEngine(build_model(checkpoint), tokenizer.pad_id, torch.device("cpu"))
+    return OnnxEngine(request.getfixturevalue("tiny_onnx"), checkpoint.fingerprint, tokenizer.pad_id, "cpu")
 
 
 def sequences_of(case: Case, tokenizer: Tokenizer) -> list[TokenSequence]:
@@ -69,7 +73,7 @@ def test_token_ids_and_markers(case: Case, tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("case", ANSWERED)
-def test_logits(case: Case, tokenizer: Tokenizer, engine: TorchEngine) -> None:
+def test_logits(case: Case, tokenizer: Tokenizer, engine: Engine) -> None:
     scores = engine.score(sequences_of(case, tokenizer))
     assert len(scores) == len(case["logits"])
     for score, wanted in zip(scores, case["logits"], strict=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from laya.language import detect, reads_english, state_text
+from laya.language import detect, primary_language, reads_english, state_text
 
 
 class TestScript:
@@ -122,11 +122,29 @@ class TestCodes:
     )
     def test_english(self, code: str) -> None:
         assert reads_english(code) is True
+        assert primary_language(code) == "en"
 
     @pytest.mark.parametrize("code", ["", "  ", "C", "c", "POSIX", "C.UTF-8", "und", "zxx", "mul", "UND"])
     def test_nothing(self, code: str) -> None:
         assert reads_english(code) is None
+        assert primary_language(code) is None
 
     @pytest.mark.parametrize("code", ["de", "deu", "de-DE", "zh_Hant_TW", "fr_FR.UTF-8", "enm", "enx", "german", "es", "ang"])
     def test_another_language(self, code: str) -> None:
         assert reads_english(code) is False
+
+    @pytest.mark.parametrize(
+        ("code", "language"),
+        [
+            ("de", "de"),
+            ("DE", "de"),
+            ("de-AT", "de"),
+            ("de_AT.UTF-8", "de"),
+            ("de@euro", "de"),
+            (" de ", "de"),
+            ("zh-Hant-TW", "zh"),
+            ("enm", "enm"),
+        ],
+    )
+    def test_the_primary_subtag_is_the_language(self, code: str, language: str) -> None:
+        assert primary_language(code) == language

@@ -18,7 +18,7 @@ SERVICE = dict.fromkeys(("urgency", "needs_human", "churn_risk", "category", "ac
 
 
 def decide(state: Any = "", questions: Any = None, table: RoutingTable | None = None, **wishes: Any) -> RouteDecision:
-    return (table or RoutingTable()).decide(state, questions, Wishes(**wishes))
+    return (table or RoutingTable()).decide(state, questions, Wishes(**wishes))[0]
 
 
 class TestPrecedence:

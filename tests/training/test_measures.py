@@ -6,12 +6,8 @@ import random
 import pytest
 import torch
 
-from laya.questions import parse_questions
 from training.batches import plan_batches
-from training.calibrate import fit_temperature, fit_temperatures
 from training.measures import area_under_curve, expected_calibration_error, measure
-
-TRUTH = torch.tensor([0.7, 0.2, 0.1])
 
 
 def test_measure_by_hand() -> None:
@@ -34,29 +30,6 @@ def test_area_under_curve() -> None:
 
 def test_calibrated_answers_have_no_error() -> None:
     assert expected_calibration_error(torch.full((4,), 0.75), torch.tensor([1.0, 1, 1, 0])) == pytest.approx(0)
-
-
-@pytest.mark.parametrize("overconfidence", [0.7, 1.0, 2.0])
-def test_fit_temperature_finds_what_the_logits_were_multiplied_by(overconfidence: float) -> None:
-    targets = torch.multinomial(TRUTH, 4000, replacement=True, generator=torch.Generator().manual_seed(0))
-    logits = (TRUTH.log() * overconfidence).expand(4000, 3)
-    assert fit_temperature(logits, targets) == pytest.approx(overconfidence, rel=0.1)
-
-
-def test_fit_temperatures_gives_buckets_with_enough_rows_their_own() -> None:
-    specs = {
-        "pair": {"type": "choice", "instructions": "?", "criteria": ["a", "b"]},
-        "triple": {"type": "choice", "instructions": "?", "criteria": ["a", "b", "c"]},
-        "noul": {"type": "noul", "instructions": "?"},
-    }
-    pair, triple, noul = parse_questions(specs)
-    questions = [pair] * 10 + [triple] * 3 + [noul] * 10
-    logits = torch.tensor([[1.0, 0.0, -math.inf]] * 10 + [[1.0, 0.0, 0.0]] * 3 + [[1.0, 0.0, -math.inf]] * 10)
-    targets = torch.tensor([0, 1] * 5 + [0, 0, 1] + [0, 1] * 5)
-    by_type, by_options = fit_temperatures(logits, targets, questions, fewest_rows=5)
-    assert by_type[1] == 1.0
-    assert by_type[2] == 5.0
-    assert set(by_options) == {"choice:2"}
 
 
 def test_batches_have_few_shapes_and_lose_little() -> None:

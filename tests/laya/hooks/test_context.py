@@ -24,7 +24,7 @@ class TestFields:
         assert fields == [
             *["states", "questions", "run_id", "results", "decision", "model", "agent", "router", "max_len", "head_max_len"],
             *["usage", "started_at", "elapsed_ms", "error"],
-            "request_ids",  # an extra last field
+            *["lang", "request_ids"],  # two extra ones, last
         ]
         assert list(inspect.signature(PredictContext).parameters) == fields
 

@@ -1,0 +1,156 @@
+"""A checkpoint's replicas, as a client asks them."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from cluster.messages import LifecycleEvent, Moved, Placement, Reply, RouterReply
+from laya.answers import Result
+from laya.hooks.call import Results, served_requests
+
+_ATTEMPTS = 20
+"""Agents that a call may find leaving or dead before it gives up; each time it asks the router again."""
+
+
+class AgentLostError(RuntimeError):
+    """A call found agent after agent leaving or dead, or the router actor gone."""
+
+
+class RemoteAgent:
+    """A checkpoint's replicas, called like one agent. A call that meets a leaving or dead one is repeated on another.
+
+    Args:
+        router: The router actor.
+        checkpoint: Name of the checkpoint.
+        told: Gets the lifecycle events that a question to the router brought about.
+    """
+
+    def __init__(self, router: Any, checkpoint: str, told: Callable[[Sequence[LifecycleEvent]], None]) -> None:
+        self.model_id = checkpoint
+        self._router = router
+        self._told = told
+        self._lock = threading.Lock()
+        self._asked: Future[Placement] | None = None  # the router's answer: one thread asks, the others wait for the same
+        self._counting = threading.Lock()
+        self._depth: dict[int, int] = {}
+
+    def predict_batch(self, states: Sequence[Any], questions: Mapping[Any, Any], **options: Any) -> Results:
+        """Answers the same questions about every state; see `laya.Agent.predict_batch`."""
+        value: Results = self._call("predict_batch", list(states), questions, options)
+        return value
+
+    def predict_long(self, state: Any, questions: Mapping[Any, Any], **options: Any) -> Result:
+        """Answers questions about one state of any length; see `laya.Agent.predict_long`."""
+        value: Result = self._call("predict_long", state, questions, options)
+        return value
+
+    def place(self, fresh: bool = False) -> Placement:
+        """Where the checkpoint can be asked, from memory while that holds good.
+
+        Args:
+            fresh: Ask the router in any case, since what is remembered may have left.
+
+        Raises:
+            laya.CheckpointError: It cannot be built; every thread that waits gets this error, and the next one asks again.
+        """
+        with self._lock:
+            asked = self._asked
+            mine = asked is None or (fresh and asked.done())
+            if asked is None or mine:
+                asked = self._asked = Future()
+        if mine:
+            self._ask(asked)
+        return asked.result()
+
+    def _ask(self, asked: Future[Placement]) -> None:
+        try:
+            reply: RouterReply[Placement] = get_from_router(self._router.place.remote(self.model_id))
+        except BaseException as error:
+            reply = RouterReply()
+            failure: BaseException | None = error
+        else:
+            failure = reply.error
+        if failure is not None:
+            self._forget(asked)
+            asked.set_exception(failure)
+        elif reply.value is not None:
+            asked.set_result(reply.value)
+        try:
+            self._told(reply.events)
+        except Exception as raised:
+            if failure is None:
+                raise
+            failure.add_note(f"a lifecycle hook failed too: {type(raised).__name__}: {raised}")
+
+    def _call(self, method: str, payload: Any, questions: Any, options: dict[str, Any]) -> Any:
+        request_ids = served_requests() or []
+        for _ in range(_ATTEMPTS):
+            placement = self.place()
+            replica = self._pick(list(placement.agents))
+            agent = placement.agents[replica]
+            with self._counting:
+                self._depth[replica] = self._depth.get(replica, 0) + 1
+            try:
+                reply = get(getattr(agent, method).remote(payload, questions, options, request_ids))
+            except RayActorError:
+                get_from_router(self._router.lost.remote(replica))
+                self._leave(placement, replica)
+                continue
+            if isinstance(reply, Moved):
+                self._leave(placement, replica)
+                continue
+            self._learn(replica, reply)
+            if reply.error is not None:
+                raise reply.error
+            return reply.value
+        raise AgentLostError(
+            f"checkpoint {self.model_id!r}: {_ATTEMPTS} agents in a row were leaving or dead; see the status of the cluster"
+        )
+
+    def _pick(self, replicas: list[int]) -> int:
+        """The less loaded of two at random: nearly as even as asking all of them, and clients do not stampede to one."""
+        pair = random.sample(replicas, min(2, len(replicas)))
+        return min(pair, key=lambda replica: self._depth.get(replica, 0))
+
+    def _learn(self, replica: int, reply: Reply) -> None:
+        with self._counting:
+            self._depth[replica] = reply.in_flight
+
+    def _leave(self, placement: Placement, gone: int) -> None:
+        with self._counting:
+            self._depth.pop(gone, None)
+        asked = self._asked
+        if asked is not None and asked.done() and asked.result() is placement:
+            self._forget(asked)
+
+    def _forget(self, asked: Future[Placement]) -> None:
+        with self._lock:
+            if self._asked is asked:
+                self._asked = None
+
+
+def get_from_router(ref: Any) -> Any:
+    """`get`, of the router actor.
+
+    Raises:
+        AgentLostError: It is gone.
+    """
+    try:
+        return get(ref)
+    except RayActorError as error:
+        raise AgentLostError(f"the router actor is gone ({type(error).__name__}); start again") from error
+
+
+def get(ref: Any) -> Any:
+    """ray.get, raising what the actor raised with its own class."""
+    try:
+        return ray.get(ref)
+    except RayTaskError as error:
+        raise error.cause from None

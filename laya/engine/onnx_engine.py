@@ -1,0 +1,94 @@
+"""The ONNX engine: packed micro-batches through an exported network in onnxruntime, without torch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from laya.engine.base import CPU_TOKEN_BUDGET, GPU_TOKEN_BUDGET, BatchingEngine, PaddedBatch
+from laya.files import CheckpointError
+
+INPUTS = ("ids", "mask", "type_ids", "markers", "marker_mask")
+"""The network's inputs, as in `laya.model.DecisionModel.forward`."""
+OUTPUTS = ("logits", "act")
+"""Logits [B, K] and act probabilities [B, n_act]."""
+CHECKPOINT_KEY = "laya.checkpoint"
+"""Metadata of the file: the fingerprint of the checkpoint that it was exported from."""
+PRECISION_KEY = "laya.precision"
+"""Metadata of the file: float32 or int8."""
+
+_PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+
+def pick_provider(device: str | None) -> tuple[str, str]:
+    """The device asked for, or the best one there is, and the execution provider that runs on it.
+
+    Raises:
+        ValueError: The device is neither "cpu" nor "cuda", or this onnxruntime cannot use it.
+    """
+    available = ort.get_available_providers()
+    if device is None:
+        device = "cuda" if _PROVIDERS["cuda"] in available else "cpu"
+    provider = _PROVIDERS.get(device)
+    if provider is None:
+        raise ValueError(f"device must be one of {', '.join(_PROVIDERS)}, not {device!r}")
+    if provider not in available:
+        raise ValueError(f"device {device!r} cannot be used here: this onnxruntime offers {', '.join(available)}")
+    return device, provider
+
+
+class OnnxEngine(BatchingEngine):
+    """Scores rows with onnxruntime.
+
+    Args:
+        path: The exported network; see `laya.onnx_export`.
+        fingerprint: What the file must say of the checkpoint that it was exported from.
+        pad_id: Token id that fills short rows.
+        device: "cpu", "cuda", or None for the best one there is.
+        threads: Threads of a forward pass on a CPU; None leaves it to onnxruntime (one a core).
+        token_budget: Padded tokens of one forward pass; None picks one for the device.
+
+    Raises:
+        CheckpointError: The file cannot be read, is not an exported network, or belongs to another checkpoint.
+        ValueError: The device cannot be used here.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        fingerprint: str,
+        pad_id: int,
+        device: str | None = None,
+        threads: int | None = None,
+        token_budget: int | None = None,
+    ) -> None:
+        self.device, provider = pick_provider(device)
+        super().__init__(pad_id, token_budget or (CPU_TOKEN_BUDGET if self.device == "cpu" else GPU_TOKEN_BUDGET))
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads or 0
+        try:
+            self._session = ort.InferenceSession(str(path), options, providers=[provider])
+        except Exception as error:  # onnxruntime raises a class of its own for each kind of broken file
+            raise CheckpointError(f"{path} is no ONNX network that onnxruntime can run: {error}") from None
+        known = self._session.get_modelmeta().custom_metadata_map
+        if tuple(part.name for part in self._session.get_inputs()) != INPUTS or CHECKPOINT_KEY not in known:
+            raise CheckpointError(f"{path} was not exported by this package: write it with `laya export-onnx`")
+        if known[CHECKPOINT_KEY] != fingerprint:
+            raise CheckpointError(f"{path} was exported from another checkpoint (other encoder or tokenizer): export this one's")
+        self.precision = known[PRECISION_KEY]
+
+    def _run(self, batch: PaddedBatch) -> tuple[list[list[float]], list[float]]:
+        mask = np.ones_like(batch.ids) if batch.mask is None else batch.mask
+        arrays = (batch.ids, mask, batch.type_ids, batch.markers, batch.marker_mask)
+        logits, act = self._session.run(OUTPUTS, dict(zip(INPUTS, arrays, strict=True)))
+        return logits.tolist(), act[:, 0].tolist()
+
+    def describe(self) -> dict[str, str]:
+        """Device, precision and kind of the engine."""
+        return {"engine": "onnxruntime", "device": self.device, "precision": self.precision}
+
+    def close(self) -> None:
+        """Frees the network's memory; the engine cannot be used afterwards."""
+        del self._session

@@ -1,0 +1,75 @@
+"""Requests to a Router: what one holds, and how those that one agent serves share its forward passes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from laya.answers import Result
+from laya.hooks.call import Results, serving
+from laya.hooks.context import PredictContext
+from laya.options import checked_lang, langs_of
+from laya.questions import Question, parse_questions
+from laya.states import serialize
+
+Request = Mapping[str, Any]
+"""``{"state", "questions"}`` and optionally model, task, lang, lang_guess, max_len, head_max_len, run_id."""
+
+_REQUEST_KEYS = frozenset({"state", "questions", "model", "task", "lang", "lang_guess", "max_len", "head_max_len", "run_id"})
+
+
+class AgentLike(Protocol):
+    """What a Router needs of an agent, here or in another process."""
+
+    def predict_batch(self, states: Sequence[Any], questions: Mapping[Any, Any], **options: Any) -> Results:
+        """Answers the same questions about every state."""
+
+    def predict_long(self, state: Any, questions: Mapping[Any, Any], **options: Any) -> Result:
+        """Answers questions about one state of any length."""
+
+
+def checked_request(request: Any, index: int) -> Request:
+    """Returns a request of a batch as it is.
+
+    Raises:
+        TypeError: It is not a dict.
+        ValueError: It lacks a key or has an unknown one.
+    """
+    if not isinstance(request, Mapping):
+        raise TypeError(f"requests[{index}] must be a dict with state and questions, not {type(request).__name__}")
+    missing = [key for key in ("state", "questions") if key not in request]
+    unknown = sorted(str(key) for key in request if key not in _REQUEST_KEYS)
+    if missing or unknown:
+        told = [f"lacks {', '.join(missing)}"] if missing else []
+        told += [f"has unknown keys {', '.join(unknown)}"] if unknown else []
+        raise ValueError(f"requests[{index}] {' and '.join(told)}; a request has {', '.join(sorted(_REQUEST_KEYS))}")
+    return request
+
+
+def shared_passes(agent: AgentLike, contexts: list[PredictContext], options: dict[str, Any]) -> list[Results | BaseException]:
+    """Answers contexts that one agent serves: those with equal questions and budgets together."""
+    outcomes: dict[int, Results | BaseException] = {}
+    passes: dict[tuple[tuple[Question, ...], int | None, int | None], list[int]] = {}
+    for index, ctx in enumerate(contexts):
+        try:
+            for state in ctx.states:
+                serialize(state)
+            langs_of(checked_lang(ctx.lang), len(ctx.states))
+            passes.setdefault((parse_questions(ctx.questions), ctx.max_len, ctx.head_max_len), []).append(index)
+        except Exception as error:
+            outcomes[index] = error
+    for (_, max_len, head_max_len), members in passes.items():
+        states = [state for index in members for state in contexts[index].states]
+        lang = [code for index in members for code in langs_of(contexts[index].lang, len(contexts[index].states))]
+        try:
+            with serving(contexts[index].run_id for index in members):
+                shared = {"max_len": max_len, "head_max_len": head_max_len, "lang": lang}
+                results = agent.predict_batch(states, contexts[members[0]].questions, **shared, **options)
+            if len(results) != len(states):
+                raise ValueError(f"{len(results)} results for {len(states)} states: a hook of the agent gave or left too few or too many")
+        except Exception as error:
+            outcomes.update(dict.fromkeys(members, error))
+        else:
+            remaining = iter(results)
+            outcomes.update({index: [next(remaining) for _ in contexts[index].states] for index in members})
+    return [outcomes[index] for index in range(len(contexts))]
