@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextvars import ContextVar
+from typing import Any, TextIO
 
 from cluster.messages import AgentReport, Moved, Reply
 from laya.hooks.call import serving
@@ -14,6 +16,20 @@ from laya.names import CheckpointSource
 
 _CALLERS = 4
 """Calls that encode and decode at a time; their forward passes take turns in the engine."""
+
+_warned: ContextVar[list[Warning] | None] = ContextVar("laya_warned", default=None)
+_show_here = warnings.showwarning
+
+
+def _show(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: TextIO | None = None, line: str | None = None
+) -> None:
+    """Keeps a warning for the caller of the call that it belongs to; whoever that is decides what becomes of it."""
+    warned = _warned.get()
+    if warned is None:
+        _show_here(message, category, filename, lineno, file, line)
+    else:
+        warned.append(message if isinstance(message, Warning) else category(message))
 
 
 class AgentActor:
@@ -30,6 +46,8 @@ class AgentActor:
     """
 
     def __init__(self, source: CheckpointSource, device: str | None, token: str | None, threads: int) -> None:
+        warnings.showwarning = _show  # this process is the agent's own
+        warnings.simplefilter("always", RuntimeWarning)
         self._source = source
         self._device = device
         self._token = token
@@ -76,7 +94,10 @@ class AgentActor:
         self._states += states
         self._last_used = time.monotonic()
 
+        warned: list[Warning] = []
+
         def run() -> Any:
+            _warned.set(warned)
             with serving(request_ids):
                 return body()
 
@@ -91,7 +112,7 @@ class AgentActor:
                 self._empty.set()
         for result in value if isinstance(value, list) else [value] if value else []:
             self._input_tokens += (result.get("usage") or {}).get("input_tokens", 0)
-        return Reply(value, error, self._in_flight)
+        return Reply(value, error, self._in_flight, warned)
 
     async def drain(self) -> None:
         """Accepts nothing from now on, and returns when all that was accepted has been answered."""

@@ -129,11 +129,15 @@ class ClusterRouter(RoutedCalls):
         self._router = ray.get_actor(self.name, namespace=NAMESPACE)
 
     @property
+    def max_loaded(self) -> int:
+        """Most agents there may be at a time: the slots of the cluster, and those attached here."""
+        return self._slots + len(self._attached)
+
+    @property
     def loaded(self) -> list[str]:
-        """Names of the checkpoints that are ready somewhere, and of the agents attached here."""
-        replicas = self.status()["replicas"]
-        ready = {replica["checkpoint"] for replica in replicas if replica["state"] == "ready"}
-        return [*sorted(ready - self._attached.keys()), *self._attached]
+        """Names of the checkpoints that are ready somewhere, least recently used first, and of the agents attached here."""
+        ready: list[str] = get(self._router.loaded.remote())
+        return [*(name for name in ready if name not in self._attached), *self._attached]
 
     def register(self, name: str, source: Any) -> None:
         """Points a name at a checkpoint; see ``models``."""

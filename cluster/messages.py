@@ -57,11 +57,13 @@ class Reply:
         value: The result, or None if it failed.
         error: What the call raised, its class and arguments kept; None if it succeeded.
         in_flight: Requests still on the agent.
+        warnings: What the call warned of, for its caller to hear.
     """
 
     value: Any
     error: BaseException | None
     in_flight: int
+    warnings: list[Warning] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

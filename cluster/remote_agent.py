@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -14,6 +15,7 @@ from ray.exceptions import RayActorError, RayTaskError
 from cluster.messages import LifecycleEvent, Moved, Placement, Reply, RouterReply
 from laya.answers import Result
 from laya.hooks.call import Results, served_requests
+from laya.states import as_batch
 
 _ATTEMPTS = 20
 """Agents that a call may find leaving or dead before it gives up; each time it asks the router again."""
@@ -41,14 +43,57 @@ class RemoteAgent:
         self._counting = threading.Lock()
         self._depth: dict[int, int] = {}
 
-    def predict_batch(self, states: Sequence[Any], questions: Mapping[Any, Any], **options: Any) -> Results:
-        """Answers the same questions about every state; see `laya.Agent.predict_batch`."""
-        value: Results = self._call("predict_batch", list(states), questions, options)
+    def predict_batch(self, states: Sequence[Any], questions: Mapping[Any, Any], batch_size: int | None = None, **options: Any) -> Results:
+        """Answers the same questions about every state.
+
+        Args:
+            states: See `laya.Agent.predict_batch`, also for the other arguments.
+            questions: Question id to question.
+            batch_size: Rows of one forward pass.
+            **options: max_len, head_max_len, sort_by_length, min_confidence, lang.
+
+        Raises:
+            TypeError: A hook argument was given: hooks run where they are installed, so they belong to the Router and its calls.
+            Exception: What the agent raised, with its own class.
+        """
+        value: Results = self._call("predict_batch", as_batch(states), questions, {"batch_size": batch_size, **options})
         return value
 
-    def predict_long(self, state: Any, questions: Mapping[Any, Any], **options: Any) -> Result:
-        """Answers questions about one state of any length; see `laya.Agent.predict_long`."""
-        value: Result = self._call("predict_long", state, questions, options)
+    def system_one(self, state: Any, questions: Mapping[Any, Any], **options: Any) -> Result:
+        """Answers questions about one state; see `predict_batch`."""
+        return self.predict_batch([state], questions, **options)[0]
+
+    predict = system_one
+
+    def predict_long(
+        self,
+        state: Any,
+        questions: Mapping[Any, Any],
+        window: int | None = None,
+        stride: int | None = None,
+        aggregate: str = "auto",
+        batch_size: int | None = None,
+        lang: str | None = None,
+        **options: Any,
+    ) -> Result:
+        """Answers questions about one state of any length.
+
+        Args:
+            state: See `laya.Agent.predict_long`, also for the other arguments.
+            questions: Question id to question.
+            window: Tokens of a window.
+            stride: Tokens from one window's start to the next.
+            aggregate: Only "auto".
+            batch_size: Rows of one forward pass.
+            lang: Language code of the state.
+            **options: max_len, head_max_len, min_confidence.
+
+        Raises:
+            TypeError: As in `predict_batch`.
+            Exception: As in `predict_batch`.
+        """
+        told = {"window": window, "stride": stride, "aggregate": aggregate, "batch_size": batch_size, "lang": lang}
+        value: Result = self._call("predict_long", state, questions, {**told, **options})
         return value
 
     def place(self, fresh: bool = False) -> Placement:
@@ -84,12 +129,17 @@ class RemoteAgent:
             asked.set_result(reply.value)
         try:
             self._told(reply.events)
+            if reply.events:  # a hook may have loaded others; this one is what was asked for last
+                get_from_router(self._router.touch.remote(self.model_id))
         except Exception as raised:
             if failure is None:
                 raise
             failure.add_note(f"a lifecycle hook failed too: {type(raised).__name__}: {raised}")
 
     def _call(self, method: str, payload: Any, questions: Any, options: dict[str, Any]) -> Any:
+        hooks = [name for name in options if name.startswith(("hooks", "on_predict"))]
+        if hooks:
+            raise TypeError(f"{hooks[0]}= is not taken by an agent of a cluster: give it to a call of the ClusterRouter, with model=")
         request_ids = served_requests() or []
         for _ in range(_ATTEMPTS):
             placement = self.place()
@@ -107,6 +157,8 @@ class RemoteAgent:
                 self._leave(placement, replica)
                 continue
             self._learn(replica, reply)
+            for warning in reply.warnings:
+                warnings.warn(warning, stacklevel=3)
             if reply.error is not None:
                 raise reply.error
             return reply.value

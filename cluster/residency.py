@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -76,9 +76,10 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The checkpoint that this ticket waits for is ready."""
+    """The checkpoint that this ticket waits for is ready, on these replicas."""
 
     ticket: int
+    replicas: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,14 @@ class Residency:
         """Every checkpoint that has a replica, a wish or a pin."""
         return {*(replica.checkpoint for replica in self.replicas.values()), *self._wanted, *self.pinned}
 
+    def ready_names(self) -> list[str]:
+        """The checkpoints that take requests, least recently used first."""
+        used: dict[str, float] = {}
+        for replica in self.replicas.values():
+            if replica.state is ReplicaState.READY:
+                used[replica.checkpoint] = max(replica.last_used, used.get(replica.checkpoint, replica.last_used))
+        return sorted(used, key=used.__getitem__)
+
     def wanted(self, checkpoint: str) -> int:
         """The replicas that `scale` last asked for, 0 if a load of one has failed since."""
         return self._wanted.get(checkpoint, 0)
@@ -137,9 +146,8 @@ class Residency:
         """Somebody asks for a checkpoint and holds this ticket until it is granted or refused."""
         ready = self.ready(checkpoint)
         if ready:
-            for replica in ready:
-                replica.last_used = self.clock()
-            return [Grant(ticket)]
+            self.touch(checkpoint)
+            return [self._grant(ticket, ready)]
         self._waiters.setdefault(checkpoint, deque()).append(ticket)
         return self.advance()
 
@@ -165,7 +173,10 @@ class Residency:
         return [*(self._drain(replica) for replica in spare), *self.advance()]
 
     def release(self, checkpoint: str) -> list[Command]:
-        """A checkpoint is to leave, now; it may be loaded again when somebody asks for it."""
+        """A checkpoint is to leave, now; it may be loaded again when somebody asks for it.
+
+        A replica that is being loaded is still given to those who wait for it, and leaves then.
+        """
         self._wanted.pop(checkpoint, None)
         self.pinned.discard(checkpoint)
         for replica in self._of(checkpoint):
@@ -180,9 +191,11 @@ class Residency:
         replica.state = ReplicaState.READY
         replica.ready_at = replica.last_used = self.clock()
         self.epoch += 1
+        ready = self.ready(replica.checkpoint)
+        commands: list[Command] = [self._grant(ticket, ready) for ticket in self._waiters.pop(replica.checkpoint, ())]
         if replica.unwelcome:
-            return [self._drain(replica), *self.advance()]
-        return [*(Grant(ticket) for ticket in self._waiters.pop(replica.checkpoint, ())), *self.advance()]
+            commands.append(self._drain(replica))
+        return [*commands, *self.advance()]
 
     def failed(self, replica_id: int, error: BaseException) -> list[Command]:
         """A load has failed; its slot is free."""
@@ -261,6 +274,14 @@ class Residency:
     def _floor(self, checkpoint: str, newcomer: str) -> int:
         """Replicas that a checkpoint may keep against a newcomer: what `scale` gave it, unless somebody waits for the newcomer."""
         return 0 if self._waiters.get(newcomer) else self._wanted.get(checkpoint, 0)
+
+    def touch(self, checkpoint: str) -> None:
+        """A checkpoint was asked for just now."""
+        for replica in self.ready(checkpoint):
+            replica.last_used = self.clock()
+
+    def _grant(self, ticket: int, replicas: Sequence[Replica]) -> Grant:
+        return Grant(ticket, tuple(replica.id for replica in replicas))
 
     def _drain(self, replica: Replica) -> Drain:
         replica.state = ReplicaState.DRAINING

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from typing import Any
 
 import ray
@@ -14,7 +14,7 @@ from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from cluster.agent_actor import AgentActor
 from cluster.messages import AgentReport, LifecycleEvent, Placement, RouterReply, Value
-from cluster.residency import Close, Command, Drain, Grant, Load, NoRoomError, Refuse, Residency
+from cluster.residency import Close, Command, Drain, Grant, Load, NoRoomError, Refuse, ReplicaState, Residency
 from laya.names import CheckpointSource
 
 _POLL_S = 0.5
@@ -66,7 +66,7 @@ class RouterActor:
         self._residency = Residency(slots, min_residency_s, time.monotonic)
         self._agents: dict[int, Any] = {}
         self._tickets = itertools.count()
-        self._waiting: dict[int, asyncio.Future[None]] = {}
+        self._waiting: dict[int, asyncio.Future[Placement]] = {}
         self._changed = asyncio.Condition()
         self._tasks: set[asyncio.Task[None]] = set()
         self._reports: dict[int, AgentReport] = {}
@@ -92,14 +92,7 @@ class RouterActor:
 
         The reply's error is a laya.CheckpointError where it cannot be built, and a NoRoomError where every slot is pinned.
         """
-        return await self._reply_to(self._place(checkpoint), checkpoint)
-
-    async def _place(self, checkpoint: str) -> Placement:
-        while True:
-            await self._wait_for(checkpoint)
-            placement = self._placement(checkpoint)
-            if placement.agents:  # else it left again before this turn came
-                return placement
+        return await self._reply_to(self._wait_for(checkpoint), checkpoint)
 
     async def _reply_to(self, work: Awaitable[Value], checkpoint: str) -> RouterReply[Value]:
         value, error = None, None
@@ -109,15 +102,22 @@ class RouterActor:
             error = raised
         return RouterReply(value, error, self._events.pop(checkpoint, []))
 
-    async def _wait_for(self, checkpoint: str) -> None:
+    async def _wait_for(self, checkpoint: str) -> Placement:
+        if not self._residency.ready(checkpoint):
+            await self._look_around()  # somebody may have to go for it: who, their last use decides
         ticket = next(self._tickets)
-        granted = self._waiting[ticket] = asyncio.get_running_loop().create_future()
+        granted: asyncio.Future[Placement] = asyncio.get_running_loop().create_future()
+        self._waiting[ticket] = granted
         try:
             self._perform(self._residency.place(checkpoint, ticket))
-            await granted
+            return await granted
         finally:
             del self._waiting[ticket]
             self._residency.abandon(ticket)
+
+    async def touch(self, checkpoint: str) -> None:
+        """Counts a checkpoint as used just now."""
+        self._residency.touch(checkpoint)
 
     async def scale(self, checkpoint: str, replicas: int) -> RouterReply[Placement]:
         """Gives a checkpoint a number of replicas that it keeps, and returns when they are ready.
@@ -136,7 +136,7 @@ class RouterActor:
             )
         if (error := self._failures.pop(checkpoint, None)) is not None:
             raise error
-        return self._placement(checkpoint)
+        return self._placement(replica.id for replica in self._residency.ready(checkpoint))
 
     async def unload(self, checkpoint: str | None) -> RouterReply[None]:
         """Drains and drops one checkpoint, or all; returns once they are gone."""
@@ -168,10 +168,21 @@ class RouterActor:
         if agent is not None:
             await self._look_at(replica, agent)
 
+    async def loaded(self) -> list[str]:
+        """Names of the checkpoints that are ready somewhere, least recently used first."""
+        await self._look_around()
+        return self._residency.ready_names()
+
     async def status(self) -> dict[str, Any]:
-        """Slots, replicas and what the agents last said of themselves."""
+        """Slots, replicas, for how many seconds each has been ready, and what the agents last said of themselves."""
         replicas = [
-            {"id": replica.id, "checkpoint": replica.checkpoint, "state": replica.state.value, "report": self._reports.get(replica.id)}
+            {
+                "id": replica.id,
+                "checkpoint": replica.checkpoint,
+                "state": replica.state.value,
+                "ready_s": None if replica.state is ReplicaState.LOADING else time.monotonic() - replica.ready_at,
+                "report": self._reports.get(replica.id),
+            }
             for replica in self._residency.replicas.values()
         ]
         return {"slots": self._residency.slots, "replicas": replicas, "loads": self._loads, "evictions": self._evictions}
@@ -182,9 +193,8 @@ class RouterActor:
             ray.kill(agent, no_restart=True)
         self._agents.clear()
 
-    def _placement(self, checkpoint: str) -> Placement:
-        ready = self._residency.ready(checkpoint)
-        return Placement(self._residency.epoch, {replica.id: self._agents[replica.id] for replica in ready})
+    def _placement(self, replicas: Iterable[int]) -> Placement:
+        return Placement(self._residency.epoch, {replica: self._agents[replica] for replica in replicas})
 
     def _perform(self, commands: list[Command]) -> None:
         for command in commands:
@@ -195,9 +205,9 @@ class RouterActor:
                     self._spawn(self._drain(replica))
                 case Close(replica, checkpoint):
                     self._spawn(self._close(replica, checkpoint))
-                case Grant(ticket):
+                case Grant(ticket, replicas):
                     if (waiting := self._waiting.get(ticket)) is not None and not waiting.done():
-                        waiting.set_result(None)
+                        waiting.set_result(self._placement(replicas))
                 case Refuse(ticket, error):
                     if (waiting := self._waiting.get(ticket)) is not None and not waiting.done():
                         waiting.set_exception(error)
@@ -292,11 +302,14 @@ class RouterActor:
         """Keeps the last use of every agent known, notices deaths, and lets time pass for the residency."""
         while True:
             try:
-                await asyncio.gather(*(self._look_at(replica, agent) for replica, agent in list(self._agents.items())))
+                await self._look_around()
                 self._perform(self._residency.advance())
             except Exception:
                 log.exception("a look at the agents failed; the next one follows")
             await asyncio.sleep(_POLL_S)
+
+    async def _look_around(self) -> None:
+        await asyncio.gather(*(self._look_at(replica, agent) for replica, agent in list(self._agents.items())))
 
     async def _look_at(self, replica: int, agent: Any) -> None:
         try:

@@ -74,9 +74,11 @@ def export_onnx(
         RuntimeError: The network cannot be exported, or what was written computes something else; nothing is kept.
         OSError: The file cannot be written.
     """
+    path = Path(output)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name the file to write")
     checkpoint = open_checkpoint(find_source(model, subfolder, revision), token)
     network = build_model(checkpoint)
-    path = Path(output)
     path.parent.mkdir(parents=True, exist_ok=True)
     precision = "int8" if int8 else "float32"
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".laya-export-") as scratch:

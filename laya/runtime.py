@@ -18,7 +18,7 @@ from laya.options import Lang, Passes, checked_lang, langs_of
 from laya.parts import AgentParts, Budgets
 from laya.questions import parse_questions
 from laya.rows import EncodedState, RowBuilder, usage_of
-from laya.states import serialize
+from laya.states import as_batch, serialize
 from laya.windows import Window, merge, split, window_size, window_stride
 
 
@@ -127,12 +127,11 @@ class AgentRuntime(HookRegistry):
             TypeError: A state is None, or holds something that JSON cannot.
             ValueError: A question, a budget or ``min_confidence`` is wrong; the message names it and the mend.
         """
-        if isinstance(states, str | dict):
-            raise TypeError(f"predict_batch takes a list of states, not one {type(states).__name__}: use system_one for a single state")
+        batch = as_batch(states)
         gate = ConfidenceGate(min_confidence)
         passes = Passes(batch_size, batch_size is None or sort_by_length)
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
-        ctx = self._context(list(states), questions, max_len, head_max_len, lang)
+        ctx = self._context(batch, questions, max_len, head_max_len, lang)
         return run_call(ctx, call_hooks, lambda ctx: self._answer(ctx, passes), complete=gate.complete)
 
     def system_one(

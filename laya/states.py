@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -83,3 +84,14 @@ def _find_offender(value: Any, path: str, depth: int = 0) -> tuple[str, str] | N
     if value is None or isinstance(value, str | int | float):
         return None
     return path, f"a {type(value).__name__} cannot be held by JSON; turn it into a string or a number first"
+
+
+def as_batch(states: Sequence[Any]) -> list[Any]:
+    """The states of a batch as a list.
+
+    Raises:
+        TypeError: It is one state, not a sequence of them.
+    """
+    if isinstance(states, str | dict):
+        raise TypeError(f"predict_batch takes a list of states, not one {type(states).__name__}: use system_one for a single state")
+    return list(states)

@@ -206,24 +206,24 @@ def export_onnx(
     laya export-onnx --model mini --output mini.onnx
     laya export-onnx --model mini --output mini-int8.onnx --int8
     """
+    from rich.console import Console
+
+    from laya.agent import Agent
+    from laya.onnx_agent import ONNXAgent
     from laya.onnx_export import export_onnx as export
+    from pipelines.quantization import measure_cost, print_cost, read_labelled_texts
 
     if not int8 and (texts or state or labels):
         raise click.UsageError("--texts, --state and --labels say what --int8 is measured on: add --int8")
     if not texts and (state or labels):
-        raise click.UsageError("--state and --labels describe --texts: add --texts FILE")
+        raise click.UsageError("--state and --labels describe --texts: add --texts INPUT")
+    sample = read_labelled_texts(texts, questions, _columns(state), _labels(labels)) if int8 else None
     written = export(model, output, int8)
-    told = f"{written.size / 1e6:.1f} MB, {written.precision}; largest difference of a logit from torch {written.difference:.1g}"
-    click.echo(f"{written.path}: {told}")
-    if int8:
-        from rich.console import Console
-
-        from laya.agent import Agent
-        from laya.onnx_agent import ONNXAgent
-        from pipelines.quantization import measure_cost, print_cost
-
-        cost, parsed = measure_cost(Agent(model), ONNXAgent(model, output), texts, questions, _columns(state), _labels(labels))
-        print_cost(cost, parsed, Console())
+    told = "" if int8 else f"; largest difference of a logit from torch {written.difference:.1g}"
+    click.echo(f"{written.path}: {written.size / 1e6:.1f} MB, {written.precision}{told}")
+    if sample is not None:
+        click.echo(f"measuring what 8 bits cost on {len(sample.states)} texts ...", err=True)
+        print_cost(measure_cost(Agent(model), ONNXAgent(model, output), sample), sample.questions, Console())
 
 
 @cli.group(context_settings=_HELP)

@@ -107,7 +107,7 @@ def make_plan(config: ScoreConfig) -> ScorePlan:
     fragments = cut(files, config.rows_per_fragment)
     columns = read_columns(files)
     state = _state_columns(config.state, columns, bool(fragments))
-    _check_labels(config.labels, parsed, columns)
+    check_labels(config.labels, parsed, columns.names)
     schema = output_schema(columns, parsed)
     settings = {"labels": dict(config.labels), "weights": _weights(config)}
     mark = fingerprint(files, questions, config.model, state, config.rows_per_fragment, settings)
@@ -161,12 +161,17 @@ def _state_columns(wanted: tuple[str, ...] | None, columns: InputColumns, has_ro
     return wanted
 
 
-def _check_labels(labels: Mapping[str, str], questions: Sequence[Question], columns: InputColumns) -> None:
+def check_labels(labels: Mapping[str, str], questions: Sequence[Question], columns: Sequence[str]) -> None:
+    """Checks that labels belong to questions and name columns of the input.
+
+    Raises:
+        InputError: One does not.
+    """
     known = [str(question.qid) for question in questions]
     for qid, column in labels.items():
         if qid not in known:
             raise InputError(f"--labels {qid}={column}: there is no question {qid!r}; the questions are {', '.join(known)}")
-        if column not in columns.names:
-            close = get_close_matches(column, columns.names, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; the columns are {', '.join(columns.names)}"
+        if column not in columns:
+            close = get_close_matches(column, columns, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else f"; the columns are {', '.join(columns)}"
             raise InputError(f"--labels {qid}={column}: the input has no column {column!r}{hint}")

@@ -63,7 +63,7 @@ class Tally:
         """Counts an answered row.
 
         Args:
-            result: A Router's result.
+            result: A result, of a Router or of an agent.
             questions: The questions of the job.
             truths: Question id (as text) to what the row's label column holds, where there is one.
         """
@@ -71,7 +71,8 @@ class Tally:
         usage = result.get("usage") or {}
         self.truncated += bool(usage.get("truncated"))
         self.tokens += usage.get("input_tokens", 0)
-        self.models[str(result["routing"]["model"])] += 1
+        if "routing" in result:
+            self.models[str(result["routing"]["model"])] += 1
         for question in questions:
             qid = str(question.qid)
             tally = self.questions.setdefault(qid, QuestionTally())

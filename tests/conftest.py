@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+# The networks of the tests are so small that more threads than one only get into each other's way. Read when torch is first imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import laya
 from laya.hooks import HOOK_EVENTS, PredictContext, clear_default_hooks
 

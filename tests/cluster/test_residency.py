@@ -40,8 +40,8 @@ def test_the_first_request_loads_and_is_granted_when_the_load_ends(clock):
     residency = hotel(clock)
     assert residency.place("a", 7) == [Load(0, "a")]
     assert residency.place("a", 8) == []
-    assert residency.loaded(0) == [Grant(7), Grant(8)]
-    assert residency.place("a", 9) == [Grant(9)]
+    assert residency.loaded(0) == [Grant(7, (0,)), Grant(8, (0,))]
+    assert residency.place("a", 9) == [Grant(9, (0,))]
 
 
 def test_two_checkpoints_load_side_by_side(clock):
@@ -57,7 +57,7 @@ def test_a_failed_load_gives_its_slot_back_and_reaches_every_waiter(clock):
     residency.place("b", 3)
     error = RuntimeError("no such file")
     assert residency.failed(0, error) == [Refuse(1, error), Refuse(2, error), Load(1, "b")]
-    assert residency.loaded(1) == [Grant(3)]
+    assert residency.loaded(1) == [Grant(3, (1,))]
 
 
 def test_the_replica_unused_for_longest_leaves(clock):
@@ -157,8 +157,9 @@ def test_released_while_it_loads_it_leaves_as_soon_as_it_has_arrived(clock):
     residency = hotel(clock)
     residency.place("a", 1)
     assert residency.release("a") == []
-    assert residency.loaded(0) == [Drain(0), Load(1, "a")]  # whoever waited still wants it
-    assert residency.loaded(1) == [Grant(1)]
+    assert residency.loaded(0) == [Grant(1, (0,)), Drain(0)]  # whoever waited has it, for as long as it is there
+    assert residency.emptied(0) == [Close(0, "a")]
+    assert residency.gone(0) == []
 
 
 def test_a_death_frees_the_slot(clock):
@@ -211,9 +212,12 @@ class AnyOrder(RuleBasedStateMachine):
                 case Close(replica, _):
                     assert replica in self.empty, "closed before it had reported empty"
                     self.closing.append(replica)
-                case Grant(ticket):
+                case Grant(ticket, replicas):
                     name = self.waiting.pop(ticket)
-                    assert self.residency.ready(name), "granted, but nobody is ready"
+                    assert replicas, "granted, but nobody is ready"
+                    for replica in replicas:  # one that is not welcome any more may leave at once
+                        assert self.residency.replicas[replica].checkpoint == name
+                        assert replica not in self.loading
                     granted.setdefault(name, []).append(ticket)
                 case Refuse(ticket, _):
                     del self.waiting[ticket]
