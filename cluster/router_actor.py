@@ -19,7 +19,8 @@ from laya.names import CheckpointSource
 
 _POLL_S = 0.5
 """Seconds between two looks at the agents: how fresh their last use is known, and how soon a death is noticed."""
-
+_ANSWER_S = 5.0
+"""Seconds that an agent may take to say how it is; one that takes longer is only known by what it said before."""
 _SCHEDULE_S = 120.0
 """Seconds that Ray may take to find room for an agent; a cluster that grows needs a while."""
 _DEATHS = 3
@@ -313,12 +314,12 @@ class RouterActor:
 
     async def _look_at(self, replica: int, agent: Any) -> None:
         try:
-            report: AgentReport = await agent.describe.remote()
+            report: AgentReport = await asyncio.wait_for(agent.describe.remote(), _ANSWER_S)
         except RayActorError:
             log.warning("agent %s is dead", replica)
             await self._bury(replica)
-        except RayError as error:
-            log.warning("agent %s did not answer: %s", replica, error)
+        except (RayError, TimeoutError) as error:
+            log.warning("agent %s did not answer: %r", replica, error)
         else:
             self._reports[replica] = report
             self._residency.report(replica, time.monotonic() - report.idle_s, report.in_flight)

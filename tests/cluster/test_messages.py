@@ -3,26 +3,56 @@
 from __future__ import annotations
 
 import pickle
+import pkgutil
+from importlib import import_module
 
 import pytest
 
-from cluster import AgentLostError, NoRoomError
-from cluster.messages import AgentReport, Moved, Placement, Reply
+import cluster
+import laya
+import pipelines
+from cluster import AgentDiedError, AgentLostError, NoRoomError
+from cluster.messages import AgentReport, LifecycleEvent, Moved, Placement, Reply, RouterReply
 from laya.files import CheckpointError
 from laya.hooks import PredictContext
 from pipelines.sources import InputError, RecordError
 
 
-@pytest.mark.parametrize("message", [Placement(3, {1: "handle"}), Moved(), AgentReport(1, 0.5, 2, 3, 4), Reply([1], None, 2)])
+@pytest.mark.parametrize(
+    "message",
+    [
+        Placement(3, {1: "handle"}),
+        Moved(),
+        AgentReport(1, 0.5, 2, 3, 4),
+        Reply([1], None, 2),
+        RouterReply(1, None, [LifecycleEvent("on_load", "english")]),
+    ],
+)
 def test_messages(message):
     assert pickle.loads(pickle.dumps(message)) == message
 
 
-@pytest.mark.parametrize("error_class", [AgentLostError, NoRoomError, CheckpointError, InputError, RecordError])
+def exception_classes():
+    """Every exception class that the packages define, wherever it stands."""
+    for package in (laya, cluster, pipelines):
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if found.name.endswith("__main__"):
+                continue
+            for value in vars(import_module(found.name)).values():
+                if isinstance(value, type) and issubclass(value, BaseException) and value.__module__ == found.name:
+                    yield value
+
+
+def test_the_walk_finds_them():
+    assert {AgentDiedError, AgentLostError, NoRoomError, CheckpointError, InputError, RecordError} <= set(exception_classes())
+
+
+@pytest.mark.parametrize("error_class", list(exception_classes()))
 def test_errors_keep_their_class_and_message(error_class):
     error = pickle.loads(pickle.dumps(error_class("what happened")))
     assert type(error) is error_class
     assert error.args == ("what happened",)
+    assert str(error) == "what happened"
 
 
 def test_a_context_leaves_its_agent_behind_and_keeps_its_age():
