@@ -88,6 +88,12 @@ class TestExport:
         found, wanted = (made.predict_batch(STATES, QUESTIONS) for made in (agent, mini))
         assert 1e-3 < max(map(_shift, found, wanted)) < 0.3
 
+    @pytest.fixture
+    def traced(self, tiny_onnx: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The golden checkpoint's network as it was traced already, which takes most of an export's time."""
+        monkeypatch.setattr("laya.onnx_export._trace", lambda model: onnx.load(str(tiny_onnx)))
+
+    @pytest.mark.usefixtures("traced")
     def test_a_file_that_is_there_is_replaced_and_nothing_else_is_left(self, tiny_folder: Path, tmp_path: Path) -> None:
         target = tmp_path / "laya.onnx"
         target.write_text("something older")
@@ -102,6 +108,7 @@ class TestExport:
             export_onnx(str(tmp_path / "nowhere"), target)
         assert target.read_text() == "something older"
 
+    @pytest.mark.usefixtures("traced")
     def test_a_network_that_computes_something_else_is_not_kept(
         self, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
