@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import resource
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -134,19 +135,20 @@ def test_memory_is_flat_over_20000_calls(tiny: laya.Agent, router: laya.Router) 
     assert after - before < 10 * 1024, f"resident memory went from {before} to {after} KiB"
 
 
+@pytest.mark.skipif(sys.gettrace() is not None, reason="a tracer takes its own time for every line")
 def test_five_hooks_that_do_nothing_cost_little(tiny: laya.Agent) -> None:
     hooks = [laya.BaseHook() for _ in range(5)]
     answer = [{"model": "m", "answers": {}, "usage": {"input_tokens": 0, "output_tokens": 0}}]
-    skip = lambda ctx: ctx.skip(answer)  # noqa: E731
+
+    def skip(ctx: laya.PredictContext) -> None:
+        ctx.skip(answer)
 
     def seconds(**arguments: Any) -> float:
-        rounds = []
-        for _ in range(15):
-            begin = time.perf_counter()
-            for _ in range(200):
-                tiny.system_one("hello", {}, on_predict_start=skip, **arguments)
-            rounds.append((time.perf_counter() - begin) / 200)
-        return statistics.median(rounds)
+        begin = time.perf_counter()
+        for _ in range(200):
+            tiny.system_one("hello", {}, on_predict_start=skip, **arguments)
+        return (time.perf_counter() - begin) / 200
 
-    with_hooks, without = seconds(hooks=hooks), seconds()
-    assert with_hooks - without < 25e-6, f"{(with_hooks - without) * 1e6:.1f} microseconds"
+    # By turns, so that whatever else the machine does meets both.
+    extra = statistics.median(seconds(hooks=hooks) - seconds() for _ in range(15))
+    assert extra < 25e-6, f"{extra * 1e6:.1f} microseconds"
