@@ -121,6 +121,21 @@ def test_a_copy_finds_the_same_router_actor(router):
     assert copy.loaded == router.loaded
 
 
+def test_an_attached_agent_stays_in_its_process_and_its_name_means_its_checkpoint_elsewhere(router, mini):
+    router.attach("mine", mini)
+    copy = pickle.loads(pickle.dumps(router))
+    assert router.load("mine") is mini
+    assert "mine" in router.loaded
+    assert "mine" not in copy.loaded
+    assert str(copy.table.sources["mine"]) == "mini"
+    router.unload("mine")
+
+
+def test_an_agent_of_the_cluster_takes_no_hooks(router):
+    with pytest.raises(TypeError, match="on_predict_end= is not taken by an agent of a cluster"):
+        router.load("a").predict("hello", QUESTIONS, on_predict_end=print)
+
+
 def test_the_least_recently_used_leaves_and_no_request_is_lost(router, mini):
     router.unload()
     lifecycle = Lifecycle()
