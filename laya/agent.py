@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from laya.checkpoint import CONFIG_FILE, build_model, open_checkpoint
 from laya.engine.torch_engine import TorchEngine, amp_dtype, pick_device
 from laya.hooks.protocol import PredictHooks
 from laya.names import find_source
-from laya.parts import read_parts
+from laya.parts import Calibration, read_parts
 from laya.runtime import AgentRuntime
 
 
@@ -36,7 +35,7 @@ class Agent(AgentRuntime):
         token_budget: Padded tokens of one forward pass; None picks one for the device.
         lang_temperatures: Language code to ``{"temperature"?: [choice, score, noul], "temperature_by_options"?: {...}}``, in the place
             of what the checkpoint has for those languages.
-        calibration: Path of a file that `laya.Temperatures.save` wrote, in the place of all temperatures of the checkpoint.
+        calibration: Temperatures, or the path of a file that `laya.Temperatures.save` wrote, in the place of all of the checkpoint's.
 
     Raises:
         laya.CheckpointError: The checkpoint cannot be found, or its files are not what the format says.
@@ -63,7 +62,7 @@ class Agent(AgentRuntime):
         sha256: Mapping[str, str] | None = None,
         token_budget: int | None = None,
         lang_temperatures: Mapping[str, Any] | None = None,
-        calibration: str | Path | None = None,
+        calibration: Calibration = None,
     ) -> None:
         place = pick_device(device)
         checkpoint = open_checkpoint(find_source(str(model_id_or_path), subfolder, revision), token, sha256)
@@ -100,7 +99,7 @@ def load(
     sha256: Mapping[str, str] | None = None,
     token_budget: int | None = None,
     lang_temperatures: Mapping[str, Any] | None = None,
-    calibration: str | Path | None = None,
+    calibration: Calibration = None,
 ) -> Agent:
     """Loads a checkpoint; the arguments are those of `Agent`.
 

@@ -68,7 +68,7 @@ def _thresholds(min_confidence: Any) -> dict[str, float]:
     unknown = [key for key in given if key not in _KEYS]
     if unknown or not given:
         problem = f"has no key {unknown[0]!r}" if unknown else "must not be empty"
-        raise ValueError(f'a min_confidence by question {problem}: its keys are "default" and {", ".join(sorted(_KEYS - {_DEFAULT}))}')
+        raise ValueError(f'a min_confidence map {problem}: its keys are "default" and {", ".join(sorted(_KEYS - {_DEFAULT}))}')
     thresholds: dict[str, float] = {}
     for key, value in given.items():
         threshold = _share(value)

@@ -21,7 +21,9 @@ def read_object(path: Path) -> dict[str, Any]:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
         raise CheckpointError(f"{path} is not valid JSON: {error}") from None
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} must hold a JSON object, not {type(content).__name__}")
@@ -29,10 +31,16 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def write_object(path: Path, content: Mapping[str, Any]) -> None:
-    """Writes a file that holds one JSON object. Whoever reads it meanwhile finds the old content or the new, never a part."""
+    """Writes a file that holds one JSON object. Whoever reads it meanwhile finds the old content or the new, never a part.
+
+    Raises:
+        OSError: It cannot be written.
+    """
     beside = path.with_name(f".{path.name}.{uuid4().hex}")
     try:
         beside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         beside.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
     finally:
         beside.unlink(missing_ok=True)

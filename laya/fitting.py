@@ -76,6 +76,8 @@ def right_slots(questions: Sequence[Question], truths: Sequence[Mapping[Any, Any
     by_id = {question.qid: question for question in questions}
     slots: list[dict[str | int, int]] = []
     for index, truth in enumerate(truths):
+        if not isinstance(truth, Mapping):
+            raise ValueError(f"truths[{index}] must be a dict of question id to right answer, not {type(truth).__name__}")
         unknown = [qid for qid in truth if qid not in by_id]
         if unknown:
             raise ValueError(f"truths[{index}] answers {unknown[0]!r}, which is not asked: the questions are {list(by_id)}")

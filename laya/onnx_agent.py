@@ -11,7 +11,7 @@ from laya.engine.onnx_engine import OnnxEngine
 from laya.files import CheckpointError
 from laya.hooks.protocol import PredictHooks
 from laya.names import find_source
-from laya.parts import read_parts
+from laya.parts import Calibration, read_parts
 from laya.runtime import AgentRuntime
 
 
@@ -64,11 +64,14 @@ class ONNXAgent(AgentRuntime):
         sha256: Mapping[str, str] | None = None,
         token_budget: int | None = None,
         lang_temperatures: Mapping[str, Any] | None = None,
-        calibration: str | Path | None = None,
+        calibration: Calibration = None,
     ) -> None:
         path = Path(onnx_path)
         if not path.is_file():
-            raise CheckpointError(f"{path} was not found: write it with `laya export-onnx --model {model_id_or_path} --output {path}`")
+            raise CheckpointError(
+                f"the network {path} was not found: write it with `laya export-onnx --model {model_id_or_path} --output {path}` "
+                "(ONNXAgent takes the checkpoint first, then the .onnx file)"
+            )
         checkpoint = open_checkpoint(find_source(str(model_id_or_path), subfolder, revision), token, sha256, weights=False)
         parts = read_parts(checkpoint, calibration, lang_temperatures)
         engine = OnnxEngine(path, checkpoint.fingerprint, parts.tokenizer.pad_id, device, threads, token_budget)

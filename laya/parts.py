@@ -53,21 +53,28 @@ class AgentParts:
     budgets: Budgets
 
 
-def read_parts(
-    checkpoint: Checkpoint, calibration: str | Path | None = None, lang_temperatures: Mapping[str, Any] | None = None
-) -> AgentParts:
+Calibration = str | Path | Temperatures | None
+"""What replaces a checkpoint's temperatures: the path of a calibration file, or temperatures themselves."""
+
+
+def read_parts(checkpoint: Checkpoint, calibration: Calibration = None, lang_temperatures: Mapping[str, Any] | None = None) -> AgentParts:
     """Reads a checkpoint's tokenizer, temperatures and budgets.
 
     Args:
         checkpoint: The checkpoint.
-        calibration: Path of a calibration file to use in the place of the checkpoint's temperatures.
+        calibration: What to use in the place of the checkpoint's temperatures.
         lang_temperatures: See `laya.Agent`.
 
     Raises:
         CheckpointError: A file is not what the format says, or the files are not of one checkpoint.
     """
     config_path = str(checkpoint.folder / CONFIG_FILE)
-    temperatures = Temperatures.from_config(checkpoint.config, config_path) if calibration is None else Temperatures.load(calibration)
+    if isinstance(calibration, Temperatures):
+        temperatures = calibration
+    elif calibration is not None:
+        temperatures = Temperatures.load(calibration)
+    else:
+        temperatures = Temperatures.from_config(checkpoint.config, config_path)
     tokenizer = Tokenizer(checkpoint.tokenizer_folder)
     known = checkpoint.encoder_number("vocab_size", tokenizer.vocabulary_size)
     if tokenizer.vocabulary_size > known:

@@ -41,7 +41,7 @@ def cli() -> None:
     """
 
 
-@cli.command(context_settings=_HELP)
+@cli.command(context_settings=_HELP, short_help="Answer questions about every row of files.")
 @click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
 @click.option("--questions", "-q", required=True, metavar="FILE", help=_QUESTIONS_HELP)
 @click.option("--output", "-o", required=True, metavar="DIR", help="Folder for the part files; the same command again goes on there.")
@@ -153,7 +153,7 @@ def predict(texts: tuple[str, ...], questions: str, model: str, batch: str | Non
         click.echo(json.dumps(result, ensure_ascii=False).encode() if as_json else _told(state, result))
 
 
-@cli.command(context_settings=_HELP)
+@cli.command(context_settings=_HELP, short_help="Say which checkpoint would answer, and why.")
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("--questions", "-q", metavar="FILE", help=_QUESTIONS_HELP)
 @click.option("--model", "-m", default=AUTO, show_default=True, metavar="NAME", help="A checkpoint that is asked for.")
@@ -184,7 +184,7 @@ def route(
         click.echo(json.dumps(decision, ensure_ascii=False).encode() if as_json else f"{decision.model}: {decision.reason}")
 
 
-@cli.command("export-onnx", context_settings=_HELP)
+@cli.command("export-onnx", context_settings=_HELP, short_help="Write a checkpoint's network for onnxruntime.")
 @click.option("--model", "-m", required=True, metavar="NAME", help="Checkpoint: mini, english, ..., a folder or a hub id.")
 @click.option("--output", "-o", required=True, metavar="FILE", help="The file to write, usually NAME.onnx.")
 @click.option("--int8", is_flag=True, help="Store weights in 8 bits: a smaller file. What that costs in accuracy is measured and printed.")
@@ -192,19 +192,20 @@ def route(
 @click.option(
     "--questions", "-q", default="tickets", show_default=True, metavar="FILE", help="With --int8: what to ask. " + _QUESTIONS_HELP
 )
-@click.option("--state", "-s", metavar="COLUMN[,COLUMN]", help="With --texts: columns that the questions are about.")
+@click.option("--state", "-s", metavar="COLUMN[,COLUMN]", help="With --texts: as in `laya score`.")
 @click.option("--labels", multiple=True, metavar="QUESTION=COLUMN", help="With --texts: column with a question's right answers.")
 def export_onnx(
     model: str, output: str, int8: bool, texts: tuple[str, ...], questions: str, state: str | None, labels: tuple[str, ...]
 ) -> None:
     """Write a checkpoint's network as an ONNX file, for laya.ONNXAgent.
 
-    The file is compared with torch before it is put in its place. An ONNXAgent needs the checkpoint beside it, for tokenizer and
-    budgets, but neither its weights nor torch.
+    The file is compared with torch before it is put in its place. An ONNXAgent needs the checkpoint too, for tokenizer and budgets,
+    but neither its weights nor torch: laya.ONNXAgent("mini", "mini.onnx").
 
     \b
     laya export-onnx --model mini --output mini.onnx
     laya export-onnx --model mini --output mini-int8.onnx --int8
+    laya export-onnx -m mini -o mini-int8.onnx --int8 --texts my.jsonl -q my-questions.yaml --labels team=true_team
     """
     from rich.console import Console
 

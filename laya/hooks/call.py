@@ -64,11 +64,19 @@ def results_of(ctx: PredictContext) -> Results:
     """The results of a call that has ended, at least one.
 
     Raises:
+        TypeError: A hook left something that is no list.
         ValueError: A hook left none.
     """
     if not ctx.results:
         raise ValueError("no result is left to return: a hook emptied ctx.states or ctx.results")
-    return ctx.results
+    return _listed("results", ctx.results)
+
+
+def _listed(name: str, value: list[Any]) -> list[Any]:
+    """What a hook left in a field that holds a list, as it is: a text in its place would be taken for a list of letters."""
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"a hook left ctx.{name} as one {type(value).__name__}: it must be a list, [value] for a single one")
+    return value
 
 
 def run_call(
@@ -80,7 +88,7 @@ def run_call(
 ) -> Results:
     """Runs the lifecycle of one call and returns its results; see `run_calls`."""
     run_calls([ctx], hooks, lambda contexts: [body(contexts[0])], complete=complete)
-    return ctx.results or []
+    return _listed("results", ctx.results or [])
 
 
 def run_calls(
@@ -134,6 +142,7 @@ def run_calls(
 def _start(ctx: PredictContext, hooks: CallHooks, isolate: bool) -> None:
     try:
         hooks.fire("on_predict_start", ctx)
+        _listed("states", ctx.states)
     except Exception as error:
         if not isolate:
             raise

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import laya
 from laya.hooks import CallHooks, PredictContext, run_call, run_calls
 
 Results = list[dict[str, Any]]
@@ -448,3 +449,25 @@ class TestThreads:
 
         contextvars.copy_context().run(run_calls, contexts("a"), CallHooks((watch,)), body)
         assert seen == ["from the start hook"] * 2
+
+
+class TestWhatAHookLeaves:
+    """A text where a list belongs would be read as a list of letters."""
+
+    @pytest.mark.parametrize("wrong", ["a text", {"a": 1}, None, 7])
+    def test_states_that_are_no_list_fail_the_call(self, wrong: Any, tiny: laya.Agent, make_hook: Any) -> None:
+        def rewrite(ctx: PredictContext) -> None:
+            ctx.states = wrong
+
+        seen = make_hook(on_predict_start=rewrite)
+        with pytest.raises(TypeError, match=r"a hook left ctx\.states as one \w+: it must be a list"):
+            tiny.system_one("hello", {}, hooks=seen)
+        assert seen.events == ["on_predict_start", "on_error", "on_predict_end"]
+
+    @pytest.mark.parametrize("call", ["system_one", "predict_batch"])
+    def test_results_that_are_no_list_are_not_returned(self, call: str, tiny: laya.Agent) -> None:
+        def rewrite(ctx: PredictContext) -> None:
+            ctx.results = {"answers": {}}  # type: ignore[assignment]
+
+        with pytest.raises(TypeError, match=r"ctx\.results as one dict"):
+            getattr(tiny, call)(["hello"], {}, on_predict_end=rewrite)
