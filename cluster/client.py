@@ -11,9 +11,10 @@ import ray
 from ray.exceptions import RayActorError
 
 from cluster.messages import LifecycleEvent, Placement, RouterReply
-from cluster.remote_agent import RemoteAgent, get
+from cluster.remote_agent import RemoteAgent, get, get_from_router
 from cluster.router_actor import RouterActor
 from laya.hooks.protocol import PredictHooks
+from laya.names import canonical
 from laya.requests import AgentLike
 from laya.routed import RoutedCalls
 from laya.routing import ENGLISH, LangGuess, RoutingTable
@@ -114,9 +115,13 @@ class ClusterRouter(RoutedCalls):
         self._remote_agents: dict[str, RemoteAgent] = {}
         self._attached: dict[str, Any] = {}
         self._slots = max_loaded
-        found = get(self._router.ready.remote())
+        given = {canonical(given) for given in models or {}}
+        found = get_from_router(self._router.ready.remote({kept: self.table.sources[kept] for kept in given}))
         if found["slots"] != max_loaded:
             raise ValueError(f"a router actor {name!r} runs with {found['slots']} slots, not {max_loaded}: use another name, or close() it")
+        if found["others"]:
+            told = ", ".join(f"{other!r} is {source}" for other, source in found["others"].items())
+            raise ValueError(f"a router actor {name!r} runs, for which {told}: use another name, or register() to change it for all")
         if preload:
             self.preload(None if preload is True else preload)
 
@@ -136,13 +141,13 @@ class ClusterRouter(RoutedCalls):
     @property
     def loaded(self) -> list[str]:
         """Names of the checkpoints that are ready somewhere, least recently used first, and of the agents attached here."""
-        ready: list[str] = get(self._router.loaded.remote())
+        ready: list[str] = get_from_router(self._router.loaded.remote())
         return [*(name for name in ready if name not in self._attached), *self._attached]
 
     def register(self, name: str, source: Any) -> None:
         """Points a name at a checkpoint; see ``models``."""
         kept = self.table.register(name, source)
-        get(self._router.register.remote(kept, self.table.sources[kept]))
+        get_from_router(self._router.register.remote(kept, self.table.sources[kept]))
 
     def load(self, name: str) -> Any:
         """Returns a checkpoint's agents, loading it on first use. Fires on_evict for whatever had to go, then on_load.
@@ -176,21 +181,25 @@ class ClusterRouter(RoutedCalls):
         detached = [attached for attached in list(self._attached) if resolved in (None, attached)]
         for attached in detached:
             del self._attached[attached]
-        reply: RouterReply[None] = get(self._router.unload.remote(resolved))
+            self.table.detach(attached)
+        reply: RouterReply[None] = get_from_router(self._router.unload.remote(resolved))
         for gone in list(self._remote_agents) if resolved is None else [resolved]:
             self._remote_agents.pop(gone, None)
         self._tell([*reply.events, *(LifecycleEvent("on_evict", attached) for attached in detached)])
 
     def attach(self, name: str, agent: Any) -> None:
-        """Registers an agent of this process; no event fires. It takes no slot and is never evicted."""
-        kept = self.table.register(name, getattr(agent, "model_id", name))
-        get(self._router.register.remote(kept, self.table.sources[kept]))
+        """Registers an agent of this process; no event fires. It takes no slot and is never evicted.
+
+        After `unload`, the name means the checkpoint again that it meant before.
+        """
+        kept = self.table.attach(name, agent)
+        get_from_router(self._router.ready.remote({kept: self.table.sources[kept]}))
         self._attached[kept] = agent
 
     def scale(self, name: str, replicas: int) -> None:
         """Gives a checkpoint a number of replicas that it keeps, and returns when they are ready."""
         resolved = self.table.resolve(name)
-        reply: RouterReply[Placement] = get(self._router.scale.remote(resolved, replicas))
+        reply: RouterReply[Placement] = get_from_router(self._router.scale.remote(resolved, replicas))
         self._remote_agents.pop(resolved, None)
         self._tell(reply.events)
         if reply.error is not None:
@@ -198,15 +207,15 @@ class ClusterRouter(RoutedCalls):
 
     def pin(self, name: str) -> None:
         """Keeps a checkpoint from being evicted."""
-        get(self._router.pin.remote(self.table.resolve(name)))
+        get_from_router(self._router.pin.remote(self.table.resolve(name)))
 
     def unpin(self, name: str) -> None:
         """Lets a checkpoint be evicted again."""
-        get(self._router.unpin.remote(self.table.resolve(name)))
+        get_from_router(self._router.unpin.remote(self.table.resolve(name)))
 
     def status(self) -> dict[str, Any]:
         """Slots, replicas, loads and evictions of the cluster."""
-        found: dict[str, Any] = get(self._router.status.remote())
+        found: dict[str, Any] = get_from_router(self._router.status.remote())
         return found
 
     def close(self) -> None:

@@ -74,15 +74,25 @@ class RouterActor:
         self._failures: dict[str, Exception] = {}
         self._deaths: dict[str, int] = {}
         self._events: dict[str, list[LifecycleEvent]] = {}  # by the checkpoint that they happened for, until somebody is told
-        self._unloads: dict[int, list[LifecycleEvent]] = {}  # by replica, those of the unload() that it leaves for
+        self._leaving_for: dict[int, list[LifecycleEvent]] = {}  # by replica, those of the request that it leaves for
         self._evictions = 0
         self._loads = 0
 
-    async def ready(self) -> dict[str, Any]:
-        """Answers once the actor lives, with what it was set up for; starts watching the agents."""
+    async def ready(self, sources: Mapping[str, CheckpointSource]) -> dict[str, Any]:
+        """Answers a client that joins, once the actor lives; starts watching the agents.
+
+        Args:
+            sources: Checkpoints that the client knows. Names that are new are noted.
+
+        Returns:
+            The number of ``slots``, and of its ``sources`` the ``others``: names that mean another checkpoint here.
+        """
         if not self._tasks:
             self._spawn(self._watch())
-        return {"slots": self._residency.slots}
+        for name, source in sources.items():
+            self._sources.setdefault(name, source)
+        others = {name: str(self._sources[name]) for name, source in sources.items() if self._sources[name] != source}
+        return {"slots": self._residency.slots, "others": others}
 
     async def register(self, name: str, source: CheckpointSource) -> None:
         """Points a name at a checkpoint; replicas that are there already stay."""
@@ -130,11 +140,14 @@ class RouterActor:
 
     async def _scale(self, checkpoint: str, replicas: int) -> Placement:
         self._failures.pop(checkpoint, None)
-        self._perform(self._residency.scale(checkpoint, replicas))
+        commands = self._residency.scale(checkpoint, replicas)
+        leaving = [command.replica for command in commands if isinstance(command, Drain)]
+        events = await self._see_off(leaving, commands)
         async with self._changed:
             await self._changed.wait_for(
                 lambda: len(self._residency.ready(checkpoint)) >= replicas or self._residency.wanted(checkpoint) < replicas
             )
+        self._events.setdefault(checkpoint, []).extend(events)
         if (error := self._failures.pop(checkpoint, None)) is not None:
             raise error
         return self._placement(replica.id for replica in self._residency.ready(checkpoint))
@@ -143,16 +156,20 @@ class RouterActor:
         """Drains and drops one checkpoint, or all; returns once they are gone."""
         names = self._residency.names() if checkpoint is None else {checkpoint}
         leaving = list(self._residency.replicas) if checkpoint is None else self._residency.ids(checkpoint)
+        commands = [command for name in names for command in self._residency.release(name)]
+        return RouterReply(events=await self._see_off(leaving, commands))
+
+    async def _see_off(self, leaving: list[int], commands: list[Command]) -> list[LifecycleEvent]:
+        """Performs commands that make replicas leave, and returns their evictions once they are gone, for one request to tell."""
         events: list[LifecycleEvent] = []
-        for replica in leaving:
-            self._unloads.setdefault(replica, events)
-        for name in names:
-            self._perform(self._residency.release(name))
+        mine = [replica for replica in leaving if replica not in self._leaving_for]
+        self._leaving_for.update(dict.fromkeys(mine, events))
+        self._perform(commands)
         async with self._changed:
             await self._changed.wait_for(lambda: not any(replica in self._residency.replicas for replica in leaving))
-        for replica in leaving:
-            self._unloads.pop(replica, None)
-        return RouterReply(events=events)
+        for replica in mine:
+            del self._leaving_for[replica]
+        return events
 
     async def pin(self, checkpoint: str) -> None:
         """Keeps a checkpoint from being evicted."""
@@ -280,7 +297,7 @@ class RouterActor:
         self._evictions += 1
         commands = self._forget(replica)
         newcomer = next((command.checkpoint for command in commands if isinstance(command, Load)), checkpoint)
-        events = self._unloads[replica] if replica in self._unloads else self._events.setdefault(newcomer, [])
+        events = self._leaving_for[replica] if replica in self._leaving_for else self._events.setdefault(newcomer, [])
         events.append(LifecycleEvent("on_evict", checkpoint))
         self._perform(commands)
         await self._tell()

@@ -22,6 +22,8 @@ CONFIG_FILE = "rl_agent_config.json"
 WEIGHTS_FILE = "model.safetensors"
 _ENCODER_FILE = "encoder/config.json"
 _TOKENIZER_FILE = "tokenizer/tokenizer.json"
+# Encoders that count positions from behind their padding token's id, so that the first few of the table are never a token's.
+_PADDED_POSITIONS = frozenset({"camembert", "data2vec-text", "longformer", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl"})
 # torch's own parameter names of parts that some encoders bring and the decision model never runs.
 _UNUSED_ENCODER_PARTS = ("encoder.pooler.",)
 
@@ -52,6 +54,23 @@ class Checkpoint:
     def tokenizer_folder(self) -> Path:
         """The folder of tokenizer.json."""
         return self.folder / "tokenizer"
+
+    def weights_digest(self) -> str:
+        """SHA-256 of the weights, "" where they are not here."""
+        path = self.folder / WEIGHTS_FILE
+        return _digest(path) if path.is_file() else ""
+
+    def positions(self, default: int) -> int:
+        """Longest sequence that the encoder can read, in tokens.
+
+        Raises:
+            CheckpointError: Its config says no number that could be one.
+        """
+        count = self.encoder_number("max_position_embeddings", default)
+        if self.encoder.get("model_type") in _PADDED_POSITIONS and "max_position_embeddings" in self.encoder:
+            padding = self.encoder.get("pad_token_id", 1)
+            count -= 1 + (padding if type(padding) is int else 1)
+        return count
 
     def budget(self, name: str, default: int) -> int:
         """A token budget of the config: ``max_len`` or ``head_max_len``.
@@ -142,10 +161,14 @@ def _download(source: CheckpointSource, token: str | None, weights: bool) -> Pat
 def _verify(path: Path, digest: str) -> None:
     if not path.is_file():
         raise CheckpointError(f"{path} is missing, but a sha256 was given for it")
-    with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = _digest(path)
     if found != digest.lower():
         raise CheckpointError(f"{path} has sha256 {found}, not the {digest} that was asked for")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def build_model(checkpoint: Checkpoint) -> DecisionModel:
@@ -154,14 +177,14 @@ def build_model(checkpoint: Checkpoint) -> DecisionModel:
     Raises:
         CheckpointError: Tensors are missing, unexpected or of another shape; the first five are named.
     """
-    from transformers import AutoConfig, AutoModel
+    from transformers import AutoConfig
 
     from laya.model import DecisionModel
 
     path = checkpoint.folder / CONFIG_FILE
     try:
         encoder_config = AutoConfig.from_pretrained(str(checkpoint.folder / "encoder"), trust_remote_code=False)
-        encoder = AutoModel.from_config(encoder_config, attn_implementation="sdpa", trust_remote_code=False)
+        encoder = _encoder(encoder_config)
     except Exception as error:  # transformers raises errors of many kinds for a config that is wrong
         raise CheckpointError(f"{checkpoint.folder / _ENCODER_FILE} describes no encoder that can be built: {error}") from error
     act_costs = checkpoint.config.get("act_costs", {})
@@ -175,6 +198,15 @@ def build_model(checkpoint: Checkpoint) -> DecisionModel:
         encoder.pooler = None
     model.load_state_dict(_read_weights(checkpoint.folder / WEIGHTS_FILE, model))
     return model.eval()
+
+
+def _encoder(config: Any) -> Any:
+    from transformers import AutoModel
+
+    try:
+        return AutoModel.from_config(config, attn_implementation="sdpa", trust_remote_code=False)
+    except ValueError:  # some encoders (DeBERTa, MPNet) have attention of their own
+        return AutoModel.from_config(config, attn_implementation="eager", trust_remote_code=False)
 
 
 def _read_weights(path: Path, model: DecisionModel) -> dict[str, torch.Tensor]:

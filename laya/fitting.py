@@ -73,6 +73,8 @@ def right_slots(questions: Sequence[Question], truths: Sequence[Mapping[Any, Any
     Raises:
         ValueError: A question id or an answer is not one of those asked for; the message names it.
     """
+    if isinstance(truths, str | Mapping):
+        raise ValueError(f"truths must hold one dict a state, not be one {type(truths).__name__}")
     by_id = {question.qid: question for question in questions}
     slots: list[dict[str | int, int]] = []
     for index, truth in enumerate(truths):

@@ -74,7 +74,9 @@ class ONNXAgent(AgentRuntime):
             )
         checkpoint = open_checkpoint(find_source(str(model_id_or_path), subfolder, revision), token, sha256, weights=False)
         parts = read_parts(checkpoint, calibration, lang_temperatures)
-        engine = OnnxEngine(path, checkpoint.fingerprint, parts.tokenizer.pad_id, device, threads, token_budget)
+        engine = OnnxEngine(
+            path, checkpoint.fingerprint, checkpoint.weights_digest(), parts.tokenizer.pad_id, device, threads, token_budget
+        )
         super().__init__(
             str(model_id_or_path), parts, engine, hooks, on_predict_start, on_predict_end, hooks_raise, hooks_concurrent, hooks_timeout
         )

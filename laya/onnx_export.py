@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from laya.checkpoint import Checkpoint, build_model, open_checkpoint
-from laya.engine.onnx_engine import CHECKPOINT_KEY, INPUTS, OUTPUTS, PRECISION_KEY
+from laya.engine.onnx_engine import CHECKPOINT_KEY, INPUTS, OUTPUTS, PRECISION_KEY, WEIGHTS_KEY
 from laya.names import find_source
 
 if TYPE_CHECKING:
@@ -27,6 +28,11 @@ MAX_DIFFERENCE = 1e-3
 """Most that a logit of an exported network may differ from torch's, in full precision."""
 _OPSET = 18
 _PROBES = ((1, 12, 1), (1, 37, 2), (3, 40, 5), (2, 200, 12))  # rows, tokens, options
+_turn = threading.Lock()  # torch traces one network at a time, and what is kept quiet meanwhile is the process's own
+
+
+class ExportError(RuntimeError):
+    """A network cannot be exported, or what was written computes something else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +43,7 @@ class ExportedNetwork:
         path: The file.
         precision: float32 or int8.
         size: Bytes.
-        difference: The largest difference of a logit from torch's.
+        difference: The largest difference of a logit, or of an act probability, from torch's.
     """
 
     path: Path
@@ -71,7 +77,7 @@ def export_onnx(
 
     Raises:
         laya.CheckpointError: The checkpoint cannot be found, or its files are not what the format says.
-        RuntimeError: The network cannot be exported, or what was written computes something else; nothing is kept.
+        ExportError: The network cannot be exported, or what was written computes something else; nothing is kept.
         OSError: The file cannot be written.
     """
     path = Path(output)
@@ -83,12 +89,15 @@ def export_onnx(
     precision = "int8" if int8 else "float32"
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".laya-export-") as scratch:
         fresh = Path(scratch) / "network.onnx"
-        _write(checkpoint, network, fresh, precision)
-        difference = _difference(network, fresh, checkpoint.encoder_number("vocab_size", 2))
-        if not np.isfinite(difference) or (not int8 and difference > MAX_DIFFERENCE):
-            raise RuntimeError(
-                f"the exported network of {model!r} differs from torch by {difference:.2g} in a logit: this encoder cannot be exported"
-            )
+        try:
+            with _turn:
+                _write(checkpoint, network, fresh, precision)
+            difference = _difference(network, fresh, checkpoint)
+        except Exception as error:  # torch, onnx and onnxruntime raise classes of their own for what they cannot do
+            reason = str(error).strip().partition("\n")[0] or type(error).__name__
+            raise ExportError(f"the network of {model!r} cannot be exported: {reason}") from error
+        if not difference <= (np.inf if int8 else MAX_DIFFERENCE):  # not a number is no small difference
+            raise ExportError(f"the exported network of {model!r} differs from torch by {difference:.2g}: it cannot be used")
         fresh.replace(path)
     return ExportedNetwork(path, precision, path.stat().st_size, difference)
 
@@ -99,7 +108,8 @@ def _write(checkpoint: Checkpoint, model: DecisionModel, path: Path, precision: 
     network = _trace(model)
     if precision == "int8":
         network = _quantized(network, path.parent)
-    onnx.helper.set_model_props(network, {CHECKPOINT_KEY: checkpoint.fingerprint, PRECISION_KEY: precision})
+    facts = {CHECKPOINT_KEY: checkpoint.fingerprint, WEIGHTS_KEY: checkpoint.weights_digest(), PRECISION_KEY: precision}
+    onnx.helper.set_model_props(network, facts)
     onnx.save(network, str(path))
 
 
@@ -119,8 +129,7 @@ def _trace(model: DecisionModel) -> onnx.ModelProto:
             dynamic_shapes=({0: batch, 1: length}, {0: batch, 1: length}, {0: batch}, {0: batch, 1: options}, {0: batch, 1: options}),
             verbose=False,
         )
-    if program is None:
-        raise RuntimeError("torch exported no network")
+    assert program is not None
     network: onnx.ModelProto = program.model_proto
     return network
 
@@ -140,21 +149,22 @@ def _rows(rows: int, length: int, options: int, vocabulary: int) -> tuple[torch.
     return ids, mask, torch.arange(rows) % 3, markers * present, present
 
 
-def _difference(model: DecisionModel, path: Path, vocabulary: int) -> float:
-    """The largest difference of a logit between torch and what stands in a file."""
+def _difference(model: DecisionModel, path: Path, checkpoint: Checkpoint) -> float:
+    """The largest difference of a logit or an act probability between torch and what stands in a file; not a number if one is none."""
     import onnxruntime as ort
     import torch
 
     session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    largest = 0.0
+    vocabulary = checkpoint.encoder_number("vocab_size", 2)
+    differences = []
     for rows, length, options in _PROBES:
-        arrays = _rows(rows, length, options, vocabulary)
-        with torch.inference_mode():
-            expected = model(*arrays)[0].numpy()
-        found = session.run(["logits"], {name: array.numpy() for name, array in zip(INPUTS, arrays, strict=True)})[0]
+        arrays = _rows(rows, min(length, checkpoint.positions(length)), options, vocabulary)
         present = arrays[-1].numpy()
-        largest = max(largest, float(np.abs(found[present] - expected[present]).max()))
-    return largest
+        with torch.inference_mode():
+            logits, act = (part.numpy() for part in model(*arrays))
+        found_logits, found_act = session.run(OUTPUTS, {name: array.numpy() for name, array in zip(INPUTS, arrays, strict=True)})
+        differences += [np.abs(found_logits[present] - logits[present]).max(), np.abs(found_act - act).max()]
+    return float(np.max(differences))
 
 
 def _quantized(network: onnx.ModelProto, scratch: Path) -> onnx.ModelProto:
@@ -174,14 +184,18 @@ def _quantized(network: onnx.ModelProto, scratch: Path) -> onnx.ModelProto:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keeps back what the exporters say of their own internals: none of it is about the checkpoint."""
-    loggers = [logging.getLogger(), logging.getLogger("torch.onnx"), logging.getLogger("onnxscript"), logging.getLogger("onnx_ir")]
-    levels = [logger.level for logger in loggers]
+    root, torch_onnx = logging.getLogger(), logging.getLogger("torch.onnx")
+    level = torch_onnx.level
+    root.addFilter(_nothing)  # what is logged at the root itself; other loggers do not pass through it
+    torch_onnx.setLevel(logging.ERROR)
     try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        torch_onnx.setLevel(level)
+        root.removeFilter(_nothing)
+
+
+def _nothing(_: logging.LogRecord) -> bool:
+    return False

@@ -83,7 +83,7 @@ def read_parts(checkpoint: Checkpoint, calibration: Calibration = None, lang_tem
             "they are not of one checkpoint"
         )
     max_len = checkpoint.budget("max_len", _DEFAULT_MAX_LEN)
-    positions = checkpoint.encoder_number("max_position_embeddings", max_len)
+    positions = checkpoint.positions(max_len)
     if max_len > positions:
         raise CheckpointError(f"{config_path}: max_len {max_len} is more than the encoder can read ({positions} tokens)")
     budgets = Budgets(max_len, checkpoint.budget("head_max_len", _DEFAULT_HEAD_MAX_LEN), positions)

@@ -12,8 +12,10 @@ from laya.hooks.call import CallHooks, Results, results_of, run_calls, serving
 from laya.hooks.context import PredictContext
 from laya.hooks.protocol import PredictHooks
 from laya.hooks.registry import HookRegistry
+from laya.options import Passes
 from laya.requests import AgentLike, Request, checked_request, shared_passes
 from laya.routing import LangGuess, RouteDecision, RoutingTable, Wishes
+from laya.windows import check_aggregate, without_windows
 
 
 class RoutedCalls(HookRegistry):
@@ -97,7 +99,7 @@ class RoutedCalls(HookRegistry):
     ) -> Result:
         """Routes one state and answers questions about it; see `route` and `laya.Agent.predict_batch` for the arguments.
 
-        The checkpoint is told the language that the request or a guess names, else the one that was detected.
+        The checkpoint is told the language that the request or a guess names, else the one that was detected (of Latin text).
 
         Returns:
             ``{"model", "answers", "usage", "routing"}``.
@@ -156,9 +158,10 @@ class RoutedCalls(HookRegistry):
         """
         gate = ConfidenceGate(min_confidence)
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
+        Passes(batch_size)
         passes = {"batch_size": batch_size, "sort_by_length": sort_by_length}
         contexts = self._answer(requests, call_hooks, passes, gate, isolate=return_exceptions)
-        return [ctx.error if ctx.error is not None else results_of(ctx)[0] for ctx in contexts]
+        return [_outcome(ctx) for ctx in contexts] if return_exceptions else [results_of(ctx)[0] for ctx in contexts]
 
     def predict_long(
         self,
@@ -186,6 +189,8 @@ class RoutedCalls(HookRegistry):
 
         Hooks given here see the whole state; hooks installed on the agent see its windows.
         """
+        Passes(batch_size)
+        check_aggregate(aggregate)
         gate = ConfidenceGate(min_confidence)
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
         request = {
@@ -214,7 +219,9 @@ class RoutedCalls(HookRegistry):
         def complete(ctx: PredictContext) -> None:
             _add_routing(ctx)
             if not scored:  # whatever a hook supplied, no window was read for this call
-                ctx.results = [{**result, "usage": {**(result.get("usage") or {}), "windows": 0}} for result in ctx.results or []]
+                ctx.results = [
+                    {**without_windows(result), "usage": {**(result.get("usage") or {}), "windows": 0}} for result in ctx.results or []
+                ]
             gate.complete(ctx)
 
         run_calls([ctx], call_hooks, body, complete=complete)
@@ -276,7 +283,7 @@ class RoutedCalls(HookRegistry):
         # A hook may have rewritten the decision; what it says is what happens.
         decision = RouteDecision(ctx.decision or {})
         ctx.model = self.table.resolve(decision.get("model", self.table.default))
-        ctx.decision = RouteDecision({**decision, "model": ctx.model, "repo": str(self.table.sources[ctx.model])})
+        ctx.decision = RouteDecision({**decision, "model": ctx.model, "repo": self.table.repo(ctx.model)})
         return ctx
 
     def _fire(self, events: Iterable[tuple[str, str, Any]]) -> None:
@@ -304,6 +311,14 @@ class RoutedCalls(HookRegistry):
         agent = self._agent(ctx.model or self.table.default)
         ctx.agent = agent
         return agent
+
+
+def _outcome(ctx: PredictContext) -> Any:
+    """What stands for a request among those that may fail alone."""
+    try:
+        return ctx.error if ctx.error is not None else results_of(ctx)[0]
+    except (TypeError, ValueError) as error:  # a hook left no result
+        return error
 
 
 def _add_routing(ctx: PredictContext) -> None:

@@ -137,12 +137,16 @@ class Router(RoutedCalls):
                 del self._agents[resident]
                 if resident in self._attached:
                     self._attached.remove(resident)
+                    self.table.detach(resident)
                     self.max_loaded -= 1
         self._fire(("on_evict", resident, None) for resident in names)
 
     def attach(self, name: str, agent: Any) -> None:
-        """Registers an agent that already exists; no event fires. It is never evicted, and max_loaded grows by its place."""
-        name = self.table.register(name, getattr(agent, "model_id", name))
+        """Registers an agent that already exists; no event fires. It is never evicted, and max_loaded grows by its place.
+
+        After `unload`, the name means the checkpoint again that it meant before.
+        """
+        name = self.table.attach(name, agent)
         with self._lock:
             if name not in self._attached:
                 self._attached.add(name)

@@ -41,12 +41,20 @@ class RouteDecision(dict[str, Any]):
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a caller says about the routing of a request; None says nothing."""
+    """What a caller says about the routing of a request; None says nothing.
+
+    Raises:
+        TypeError: ``lang`` is not a code.
+    """
 
     model: str | None = None
     task: str | None = None
     lang: str | None = None
     lang_guess: LangGuess = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.lang, str | None):
+            raise TypeError(f"lang must be a language code such as 'de', or None, not {self.lang!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,7 @@ class RoutingTable:
         self.sources: dict[str, CheckpointSource] = {**BUILT_IN, **(STANDALONE if standalone_repos else {})}
         for name, source in (models or {}).items():
             self.register(name, source)
+        self._attached: dict[str, str] = {}
         self.default = self.resolve(default)
         self.auto_task_detection = auto_task_detection
         self.lang_guess = lang_guess
@@ -95,13 +104,31 @@ class RoutingTable:
         self.sources[canonical(name)] = _as_source(source)
         return canonical(name)
 
+    def attach(self, name: str, agent: Any) -> str:
+        """Notes that a name means an agent that exists already, until `detach`; returns the name as it is kept.
+
+        A name that was not known means the agent's checkpoint afterwards.
+        """
+        model_id = str(getattr(agent, "model_id", name))
+        kept = canonical(name) if canonical(name) in self.sources else self.register(name, model_id)
+        self._attached[kept] = model_id
+        return kept
+
+    def detach(self, name: str) -> None:
+        """Gives a name its own checkpoint back."""
+        self._attached.pop(name, None)
+
+    def repo(self, name: str) -> str:
+        """What a decision calls the checkpoint of a name."""
+        return self._attached.get(name) or str(self.sources[name])
+
     def preloaded(self, names: Iterable[str] | str | None) -> list[str]:
         """The kept names that a ``preload`` asks for; None asks for all but the small bundled checkpoint.
 
         Raises:
             ValueError: A name is unknown.
         """
-        wanted = [names] if isinstance(names, str) else names or [name for name in self.sources if name != "mini"]
+        wanted = [names] if isinstance(names, str) else [name for name in self.sources if name != "mini"] if names is None else names
         return [self.resolve(name) for name in wanted]
 
     def resolve(self, name: str) -> str:
@@ -169,7 +196,7 @@ class RoutingTable:
         return None
 
     def _decision(self, model: str, reason: str, workflow: str | None, detection: Any = None) -> RouteDecision:
-        return RouteDecision(model=model, repo=str(self.sources[model]), reason=reason, detection=detection, workflow=workflow)
+        return RouteDecision(model=model, repo=self.repo(model), reason=reason, detection=detection, workflow=workflow)
 
 
 def _as_source(source: Any) -> CheckpointSource:

@@ -19,7 +19,7 @@ from laya.parts import AgentParts, Budgets
 from laya.questions import parse_questions
 from laya.rows import EncodedState, RowBuilder, usage_of
 from laya.states import as_batch, serialize
-from laya.windows import Window, merge, split, window_size, window_stride
+from laya.windows import Window, check_aggregate, merge, split, window_size, window_stride
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +212,7 @@ class AgentRuntime(HookRegistry):
         """
         gate = ConfidenceGate(min_confidence)
         passes = Passes(batch_size)
-        if aggregate != "auto":
-            raise ValueError(f'aggregate must be "auto", not {aggregate!r}')
+        check_aggregate(aggregate)
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
         scan = self._scan(state, questions, window, stride, self._budgets.override(max_len, head_max_len))
         states = [state] if scan is None else [part.text for part in scan.windows]
@@ -259,15 +258,16 @@ class AgentRuntime(HookRegistry):
             ValueError: As in `predict_batch`; a right answer is none of its question's, or there is not one mapping a state.
         """
         passes = Passes(batch_size)
-        langs = langs_of(checked_lang(lang), len(states))
+        batch = as_batch(states)
+        langs = langs_of(checked_lang(lang), len(batch))
         asked = parse_questions(questions)
         slots = right_slots(asked, truths)
-        if len(slots) != len(states):
-            raise ValueError(f"truths must hold one mapping a state: there are {len(slots)} for {len(states)} states")
+        if len(slots) != len(batch):
+            raise ValueError(f"truths must hold one dict a state: there are {len(slots)} for {len(batch)} states")
         heads = self._rows.heads(asked, self.max_len, self.head_max_len)
         known = [
             (head, state, given[head.question.qid], code)
-            for state, given, code in zip(self._rows.states(states), slots, langs, strict=True)
+            for state, given, code in zip(self._rows.states(batch), slots, langs, strict=True)
             for head in heads
             if head.question.qid in given
         ]

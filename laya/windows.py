@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from laya.answers import Answer, Result
+from laya.answers import MODEL_NAME, Answer, Result
 
 MIN_WINDOW = 64
 """Fewest tokens of a default window, where the questions leave that much room."""
@@ -27,6 +27,16 @@ class Window:
     token_start: int
     token_end: int
     text: str
+
+
+def check_aggregate(aggregate: str) -> None:
+    """Checks how the windows of a state are to be put together.
+
+    Raises:
+        ValueError: It is not "auto", the only way there is.
+    """
+    if aggregate != "auto":
+        raise ValueError(f'aggregate must be "auto", not {aggregate!r}')
 
 
 def window_size(window: int | None, room: int, max_len: int, head_max_len: int) -> int:
@@ -129,20 +139,38 @@ def merge(results: Sequence[Result], scored: int, windows: Sequence[Window] | No
         raise ValueError("no window was left to answer from: a hook emptied ctx.states or ctx.results")
     usage = {**_sum_usage([result.get("usage") or {} for result in results]), "windows": scored}
     if len(results) == 1:
-        return {**results[0], "usage": usage}
+        return {**without_windows(results[0]), "usage": usage}
+    # Whether a hook has added or dropped results cannot be told window by window, so none is named then.
+    spans = windows if windows is not None and len(windows) == len(results) else None
     answers: dict[Any, Answer] = {}
-    for qid in results[0]["answers"]:
-        best = max(range(len(results)), key=lambda index: _weight(results[index]["answers"][qid]))
-        answers[qid] = dict(results[best]["answers"][qid])
-        if windows is not None:
-            decided = windows[best]
-            span = {"token_start": decided.token_start, "token_end": decided.token_end}
-            answers[qid]["window"] = {"index": best, **span, "count": len(windows)}
-    return {"model": results[0]["model"], "answers": answers, "usage": usage}
+    for qid in results[0].get("answers") or {}:
+        answered = [index for index, result in enumerate(results) if isinstance((result.get("answers") or {}).get(qid), Mapping)]
+        best = max(answered, key=lambda index: _weight(results[index]["answers"][qid]), default=None)
+        if best is None:
+            continue
+        answers[qid] = {key: value for key, value in results[best]["answers"][qid].items() if key != "window"}
+        if spans is not None:
+            span = {"token_start": spans[best].token_start, "token_end": spans[best].token_end}
+            answers[qid]["window"] = {"index": best, **span, "count": len(spans)}
+    return {"model": results[0].get("model", MODEL_NAME), "answers": answers, "usage": usage}
 
 
-def _weight(answer: Answer) -> float:
-    return float(answer["noul"] if answer["type"] == "noul" else answer["answer_confidence"])
+def without_windows(result: Result) -> Result:
+    """A result whose answers name no window: nobody has read one for it. A copy, where one does."""
+    answers = result.get("answers")
+    if not isinstance(answers, Mapping) or not any(isinstance(answer, Mapping) and "window" in answer for answer in answers.values()):
+        return result
+    bare = {
+        qid: {key: value for key, value in answer.items() if key != "window"} if isinstance(answer, Mapping) else answer
+        for qid, answer in answers.items()
+    }
+    return {**result, "answers": bare}
+
+
+def _weight(answer: Mapping[str, Any]) -> float:
+    """What an answer counts for among those of other windows; one that a hook supplied without a number counts last."""
+    value = answer.get("noul" if answer.get("type") == "noul" else "answer_confidence")
+    return float(value) if isinstance(value, int | float) else -1.0
 
 
 def _sum_usage(usages: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -292,7 +292,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(f"laya: {error}")
     except RuntimeError as error:
         from cluster import AgentDiedError, AgentLostError, NoRoomError
+        from laya.onnx_export import ExportError
 
+        if isinstance(error, ExportError):
+            _fail(f"laya: {error}")
         if not isinstance(error, AgentDiedError | AgentLostError | NoRoomError):
             raise
         click.echo(f"laya: {error}; what was committed stays, and the same command goes on there", err=True)

@@ -116,3 +116,8 @@ def pad_batch(rows: Sequence[TokenSequence], pad_id: int) -> PaddedBatch:
         marker_mask[index, : len(row.markers)] = True
     type_ids = np.array([row.type_id for row in rows], dtype=np.int64)
     return PaddedBatch(ids, None if mask.all() else mask, type_ids, markers, marker_mask)
+
+
+def closed() -> RuntimeError:
+    """What a call of an engine that was closed ends in."""
+    return RuntimeError("this agent was closed, or a Router has unloaded it: load it again")

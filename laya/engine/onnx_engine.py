@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from laya.engine.base import CPU_TOKEN_BUDGET, GPU_TOKEN_BUDGET, BatchingEngine, PaddedBatch
+from laya.engine.base import CPU_TOKEN_BUDGET, GPU_TOKEN_BUDGET, BatchingEngine, PaddedBatch, closed
 from laya.files import CheckpointError
 
 INPUTS = ("ids", "mask", "type_ids", "markers", "marker_mask")
@@ -16,6 +16,8 @@ OUTPUTS = ("logits", "act")
 """Logits [B, K] and act probabilities [B, n_act]."""
 CHECKPOINT_KEY = "laya.checkpoint"
 """Metadata of the file: the fingerprint of the checkpoint that it was exported from."""
+WEIGHTS_KEY = "laya.weights"
+"""Metadata of the file: the SHA-256 of the weights."""
 PRECISION_KEY = "laya.precision"
 """Metadata of the file: float32 or int8."""
 
@@ -45,6 +47,7 @@ class OnnxEngine(BatchingEngine):
     Args:
         path: The exported network; see `laya.onnx_export`.
         fingerprint: What the file must say of the checkpoint that it was exported from.
+        weights: SHA-256 of the weights that it must be of; "" where they are not known.
         pad_id: Token id that fills short rows.
         device: "cpu", "cuda", or None for the best one there is.
         threads: Threads of a forward pass on a CPU; None leaves it to onnxruntime (one a core).
@@ -59,6 +62,7 @@ class OnnxEngine(BatchingEngine):
         self,
         path: Path,
         fingerprint: str,
+        weights: str,
         pad_id: int,
         device: str | None = None,
         threads: int | None = None,
@@ -69,17 +73,22 @@ class OnnxEngine(BatchingEngine):
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads or 0
         try:
-            self._session = ort.InferenceSession(str(path), options, providers=[provider])
+            session = ort.InferenceSession(str(path), options, providers=[provider])
         except Exception as error:  # onnxruntime raises a class of its own for each kind of broken file
             raise CheckpointError(f"{path} is no ONNX network that onnxruntime can run: {error}") from None
-        known = self._session.get_modelmeta().custom_metadata_map
-        if tuple(part.name for part in self._session.get_inputs()) != INPUTS or CHECKPOINT_KEY not in known:
+        known = session.get_modelmeta().custom_metadata_map
+        if tuple(part.name for part in session.get_inputs()) != INPUTS or CHECKPOINT_KEY not in known:
             raise CheckpointError(f"{path} was not exported by this package: write it with `laya export-onnx`")
         if known[CHECKPOINT_KEY] != fingerprint:
             raise CheckpointError(f"{path} was exported from another checkpoint (other encoder or tokenizer): export this one's")
-        self.precision = known[PRECISION_KEY]
+        if weights and known.get(WEIGHTS_KEY) != weights:
+            raise CheckpointError(f"{path} was exported from this checkpoint with other weights than it has now: export it again")
+        self.precision = known.get(PRECISION_KEY, "float32")
+        self._session: ort.InferenceSession | None = session
 
     def _run(self, batch: PaddedBatch) -> tuple[list[list[float]], list[float]]:
+        if self._session is None:
+            raise closed()
         mask = np.ones_like(batch.ids) if batch.mask is None else batch.mask
         arrays = (batch.ids, mask, batch.type_ids, batch.markers, batch.marker_mask)
         logits, act = self._session.run(OUTPUTS, dict(zip(INPUTS, arrays, strict=True)))
@@ -91,4 +100,4 @@ class OnnxEngine(BatchingEngine):
 
     def close(self) -> None:
         """Frees the network's memory; the engine cannot be used afterwards."""
-        del self._session
+        self._session = None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 
-from laya.engine.base import CPU_TOKEN_BUDGET, GPU_TOKEN_BUDGET, BatchingEngine, PaddedBatch
+from laya.engine.base import CPU_TOKEN_BUDGET, GPU_TOKEN_BUDGET, BatchingEngine, PaddedBatch, closed
 from laya.files import CheckpointError
 from laya.model import DecisionModel
 
@@ -67,11 +68,13 @@ class TorchEngine(BatchingEngine):
         super().__init__(pad_id, token_budget or (CPU_TOKEN_BUDGET if device.type == "cpu" else GPU_TOKEN_BUDGET))
         self.device = device
         self.autocast = autocast
-        self._model = model.eval().requires_grad_(False).to(device)
-        self._forward = torch.compile(self._model, dynamic=True) if compile_model else self._model
+        placed = model.eval().requires_grad_(False).to(device)
+        self._forward: Any = torch.compile(placed, dynamic=True) if compile_model else placed
 
     @torch.inference_mode()
     def _run(self, batch: PaddedBatch) -> tuple[list[list[float]], list[float]]:
+        if self._forward is None:
+            raise closed()
         ids, type_ids, markers, marker_mask = (
             torch.from_numpy(array).to(self.device) for array in (batch.ids, batch.type_ids, batch.markers, batch.marker_mask)
         )
@@ -89,6 +92,6 @@ class TorchEngine(BatchingEngine):
 
     def close(self) -> None:
         """Frees the device's memory; the engine cannot be used afterwards."""
-        del self._model, self._forward
+        self._forward = None
         if self.device.type == "cuda":
             torch.cuda.empty_cache()

@@ -141,6 +141,7 @@ def _call_within(
     done = threading.Event()
     failure: list[BaseException] = []
     variables = contextvars.copy_context()
+    variables.run(_caller_loop.set, _own_loop())  # to the hook, the helper thread is its caller's
 
     def call() -> None:
         with lock or nullcontext():
@@ -168,23 +169,30 @@ def _background_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
+_caller_loop: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar("laya_hooks_caller_loop", default=None)
 _in_background: contextvars.ContextVar[bool] = contextvars.ContextVar("laya_hooks_in_background", default=False)
 
 
 async def _finish(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable
+    try:
+        return await awaitable
+    except asyncio.CancelledError as error:
+        # It would go through the calling thread as if that were cancelled, past every other hook.
+        raise RuntimeError("the coroutine of a hook was cancelled") from error
 
 
 async def _finish_in_background(awaitable: Awaitable[Any]) -> Any:
     _in_background.set(True)
-    return await awaitable
+    return await _finish(awaitable)
 
 
 def _own_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop that the calling thread runs, or the thread that waits for it."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
-        return None
+        loop = _caller_loop.get()
+        return loop if loop is not None and loop.is_running() else None
 
 
 def run_coroutine_sync(coro: Awaitable[Any], loop: asyncio.AbstractEventLoop | None = None) -> Any:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -515,3 +515,21 @@ def test_the_error_of_a_broken_checkpoint_survives_pickling(tmp_path: Path) -> N
         laya.load(str(tmp_path), device="cpu")
     there = pickle.loads(pickle.dumps(caught.value))
     assert (type(there), there.args) == (laya.CheckpointError, caught.value.args)
+
+
+class TestWhichEndIsKept:
+    """Of a state that is too long: the newest turns of a conversation, the start of anything else."""
+
+    LONG: ClassVar[dict[str, Any]] = {"first": "refund please", "rest": "which late the payment " * 200, "last": "server quote"}
+    ASKED: ClassVar[dict[str, Any]] = {"refund": {"type": "noul", "instructions": "Does the writer want money back?"}}
+
+    def test_a_dict_is_read_from_its_start_as_its_text_is(self, tiny: laya.Agent) -> None:
+        found = tiny.system_one(self.LONG, self.ASKED)
+        assert found["usage"]["truncated"]
+        assert found == tiny.system_one(json.dumps(self.LONG), self.ASKED)
+
+    def test_a_list_is_read_to_its_end(self, tiny: laya.Agent) -> None:
+        turns = [{"content": text} for text in self.LONG.values()]
+        kept = tiny.system_one(turns, self.ASKED)["answers"]
+        assert kept != tiny.system_one(json.dumps(turns), self.ASKED)["answers"]
+        assert kept == tiny.system_one([{"content": "another beginning"}, *turns[1:]], self.ASKED)["answers"]

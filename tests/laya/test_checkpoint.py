@@ -14,9 +14,11 @@ import pytest
 import torch
 from huggingface_hub.utils import filter_repo_objects
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModel
 
 import laya
 from laya.checkpoint import build_model, open_checkpoint
+from laya.model import DecisionModel
 from laya.names import CheckpointSource
 
 CONFIG, WEIGHTS = "rl_agent_config.json", "model.safetensors"
@@ -350,3 +352,35 @@ class TestSha256:
 def test_a_device_that_cannot_be_used_is_named(device: str, quiet_folder: Path) -> None:
     with pytest.raises(ValueError, match="device"):
         laya.load(str(quiet_folder), device=device)
+
+
+class TestEncodersOfManyKinds:
+    """Any encoder that transformers can build, with positions counted as it counts them."""
+
+    KINDS: tuple[tuple[str, dict[str, Any], int], ...] = (
+        ("bert", {"max_position_embeddings": 128}, 128),
+        ("roberta", {"max_position_embeddings": 130, "pad_token_id": 1}, 128),
+        ("xlm-roberta", {"max_position_embeddings": 130, "pad_token_id": 0}, 129),
+        ("mpnet", {"max_position_embeddings": 130, "pad_token_id": 1}, 128),
+        ("deberta-v2", {"max_position_embeddings": 128, "relative_attention": False}, 128),
+    )
+
+    @pytest.mark.parametrize(("kind", "options", "positions"), KINDS, ids=[kind for kind, _, _ in KINDS])
+    def test_reads_as_many_tokens_as_it_has_positions_for(
+        self, kind: str, options: dict[str, Any], positions: int, tiny_folder: Path, tmp_path: Path
+    ) -> None:
+        folder = tmp_path / kind
+        shutil.copytree(tiny_folder, folder)
+        size = {"vocab_size": 845, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+        encoder = AutoConfig.for_model(kind, **size, **options)
+        encoder.save_pretrained(folder / "encoder")
+        config = {"head_layers": 1, "act_costs": {}, "max_len": 64, "head_max_len": 32, "temperature": [1, 1, 1]}
+        (folder / CONFIG).write_text(json.dumps(config), encoding="utf-8")
+        model = DecisionModel(AutoModel.from_config(encoder), head_layers=1, n_act=1)
+        save_file({name: tensor for name, tensor in model.state_dict().items() if "pooler" not in name}, str(folder / WEIGHTS))
+        agent = laya.Agent(str(folder), device="cpu")
+        question = {"q": {"type": "noul", "instructions": "x"}}
+        long = agent.system_one("late " * 500, question, max_len=positions)
+        assert long["usage"]["input_tokens"] == positions
+        with pytest.raises(ValueError, match="more than this checkpoint's encoder can read"):
+            agent.system_one("late", question, max_len=positions + 1)

@@ -38,7 +38,7 @@ def engine(request: pytest.FixtureRequest, tiny_folder: Path, tokenizer: Tokeniz
     checkpoint = open_checkpoint(CheckpointSource(str(tiny_folder)))
     if request.param == "torch":
         return TorchEngine(build_model(checkpoint), tokenizer.pad_id, torch.device("cpu"))
-    return OnnxEngine(request.getfixturevalue("tiny_onnx"), checkpoint.fingerprint, tokenizer.pad_id, "cpu")
+    return OnnxEngine(request.getfixturevalue("tiny_onnx"), checkpoint.fingerprint, checkpoint.weights_digest(), tokenizer.pad_id, "cpu")
 
 
 def sequences_of(case: Case, tokenizer: Tokenizer) -> list[TokenSequence]:

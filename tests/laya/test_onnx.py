@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 import laya
 from laya.checkpoint import open_checkpoint
 from laya.engine.onnx_engine import INPUTS, OnnxEngine, pick_provider
 from laya.names import find_source
-from laya.onnx_export import MAX_DIFFERENCE, export_onnx
+from laya.onnx_export import MAX_DIFFERENCE, ExportError, export_onnx
 from laya.sequences import TokenSequence
 
 QUESTIONS: dict[str, Any] = {
@@ -60,7 +63,7 @@ class TestParity:
 
     @pytest.mark.parametrize(("rows", "length", "options"), [(1, 2, 1), (1, 255, 1), (7, 33, 2), (2, 256, 40)])
     def test_no_axis_is_fixed(self, tiny_folder: Path, tiny_onnx: Path, tiny: laya.Agent, rows: int, length: int, options: int) -> None:
-        engine = OnnxEngine(tiny_onnx, open_checkpoint(find_source(str(tiny_folder))).fingerprint, 0, "cpu")
+        engine = OnnxEngine(tiny_onnx, open_checkpoint(find_source(str(tiny_folder))).fingerprint, "", 0, "cpu")
         random = np.random.default_rng(0)
         sequences = [
             TokenSequence(random.integers(5, 800, length).tolist(), sorted(random.integers(1, length, options).tolist()), row % 3)
@@ -113,7 +116,24 @@ class TestExport:
         self, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("laya.onnx_export.MAX_DIFFERENCE", 0.0)
-        with pytest.raises(RuntimeError, match="differs from torch"):
+        with pytest.raises(ExportError, match="differs from torch"):
+            export_onnx(str(tiny_folder), tmp_path / "laya.onnx")
+        assert list(tmp_path.iterdir()) == []
+
+    @pytest.mark.parametrize("part", ["scorer.3.bias", "act_head.2.bias"])
+    def test_a_network_that_returns_no_numbers_is_not_kept(self, quiet_folder: Path, tmp_path: Path, part: str) -> None:
+        folder = tmp_path / "broken"
+        shutil.copytree(quiet_folder, folder)
+        tensors = load_file(str(folder / "model.safetensors"))
+        tensors[part] = torch.full_like(tensors[part], float("nan"))
+        save_file(tensors, str(folder / "model.safetensors"))
+        with pytest.raises(ExportError, match="differs from torch by nan"):
+            export_onnx(str(folder), tmp_path / "laya.onnx")
+        assert not (tmp_path / "laya.onnx").exists()
+
+    def test_what_torch_cannot_trace_is_told_in_one_line(self, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("laya.onnx_export._trace", lambda model: 1 / 0)
+        with pytest.raises(ExportError, match=r"cannot be exported: division by zero$"):
             export_onnx(str(tiny_folder), tmp_path / "laya.onnx")
         assert list(tmp_path.iterdir()) == []
 
@@ -144,6 +164,21 @@ class TestAgent:
     def test_a_network_that_is_not_there_names_the_command(self, quiet_folder: Path, tmp_path: Path) -> None:
         with pytest.raises(laya.CheckpointError, match=r"laya export-onnx --model .* --output"):
             laya.ONNXAgent(str(quiet_folder), str(tmp_path / "laya.onnx"))
+
+    def test_a_network_of_older_weights_is_refused(self, quiet_folder: Path, tiny_onnx: Path, tmp_path: Path) -> None:
+        folder = tmp_path / "trained further"
+        shutil.copytree(quiet_folder, folder)
+        tensors = load_file(str(folder / "model.safetensors"))
+        save_file({**tensors, "scorer.3.bias": tensors["scorer.3.bias"] + 1}, str(folder / "model.safetensors"))
+        with pytest.raises(laya.CheckpointError, match="other weights than it has now: export it again"):
+            laya.ONNXAgent(str(folder), str(tiny_onnx))
+
+    def test_a_closed_agent_says_so(self, quiet_folder: Path, tiny_onnx: Path) -> None:
+        for agent in (laya.ONNXAgent(str(quiet_folder), str(tiny_onnx)), laya.Agent(str(quiet_folder), device="cpu")):
+            agent.close()
+            agent.close()
+            with pytest.raises(RuntimeError, match="was closed"):
+                agent.system_one("hello", QUESTIONS)
 
     def test_a_network_of_another_checkpoint_is_refused(self, tiny_onnx: Path) -> None:
         with pytest.raises(laya.CheckpointError, match="another checkpoint"):

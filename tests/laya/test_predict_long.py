@@ -30,6 +30,7 @@ DOCUMENT = " ".join(f"{word} {index} which late the payment" for index, word in 
 CUT_INSIDE_WORDS = " ".join(["came"] * 60 + ["cane"] * 60)
 SUPPLIED = {"model": "a cache", "answers": {"refund": {"type": "noul", "noul": 0.25}}, "usage": {"input_tokens": 3, "output_tokens": 0}}
 SHORT = "where is my invoice"
+REFUND: dict[str, Any] = {"refund": {"type": "noul", "instructions": "Does the writer want money back?"}}
 
 
 class Scan:
@@ -312,3 +313,31 @@ class TestArguments:
         with pytest.raises(PermissionError, match="not this document"):
             tiny.predict_long(DOCUMENT, QUESTIONS, hooks=hook)
         assert hook.events == ["on_predict_start", "on_error", "on_predict_end"]
+
+
+class TestWhatHooksLeaveOfTheResults:
+    """An answer names a window only if it is certain which one it came from."""
+
+    @pytest.fixture
+    def document(self) -> str:
+        return "which late payment " * 300
+
+    def test_an_answer_that_was_cached_whole_loses_its_window(self, document: str, tiny: laya.Agent) -> None:
+        read = tiny.predict_long(document, REFUND)
+        assert "window" in read["answers"]["refund"]
+        for state in (document, "short"):
+            cached = tiny.predict_long(state, REFUND, on_predict_start=lambda ctx: ctx.skip([read]))
+            assert cached["usage"]["windows"] == 0
+            assert "window" not in cached["answers"]["refund"]
+        assert "window" in read["answers"]["refund"]  # the cache's own copy is as it was
+
+    @pytest.mark.parametrize("change", [lambda results: results.append(results[0]), lambda results: results.pop(0)], ids=["more", "fewer"])
+    def test_results_added_or_dropped_name_no_window(self, change: Any, document: str, tiny: laya.Agent) -> None:
+        found = tiny.predict_long(document, REFUND, on_predict_end=lambda ctx: change(ctx.results))
+        assert "window" not in found["answers"]["refund"]
+
+    @pytest.mark.parametrize("supplied", [{}, {"answers": {}}, {"answers": {"refund": {"type": "noul"}}}])
+    def test_results_without_answers_are_no_crash(self, supplied: Any, document: str, tiny: laya.Agent) -> None:
+        found = tiny.predict_long(document, REFUND, on_predict_start=lambda ctx: ctx.skip([supplied] * len(ctx.states)))
+        assert found["answers"] == supplied.get("answers", {})
+        assert found["usage"]["windows"] == 0

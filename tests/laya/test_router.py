@@ -808,3 +808,79 @@ def test_a_router_survives_a_folder_that_moves(make_router: MakeRouter, quiet_fo
     wanted = router.predict(ENGLISH, REFUND, model="a")
     shutil.rmtree(folder)
     assert router.predict(ENGLISH, REFUND, model="a") == wanted
+
+
+class Stub:
+    """An agent of the user's own making."""
+
+    def predict_batch(self, states: Any, questions: Any, **options: Any) -> list[dict[str, Any]]:
+        return [{"model": "stub", "answers": {}, "usage": {}} for _ in states]
+
+    def predict_long(self, state: Any, questions: Any, **options: Any) -> dict[str, Any]:
+        return self.predict_batch([state], questions)[0]
+
+
+class TestAttachedNames:
+    def test_a_name_that_was_known_means_its_checkpoint_again_afterwards(self, quiet_folder: Path) -> None:
+        router = laya.Router(models={"english": quiet_folder}, device="cpu")
+        router.attach("english", Stub())
+        assert router.predict("hello", {}, model="english")["routing"]["repo"] == "english"
+        router.unload("english")
+        assert router.predict("hello", {}, model="english")["routing"]["repo"] == str(quiet_folder)
+        assert isinstance(router.load("english"), laya.Agent)
+
+
+class TestWhatIsCheckedFirst:
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda router, **hooks: router.predict_batch([{"state": "a", "questions": {}}], batch_size=0, **hooks),
+            lambda router, **hooks: router.predict_long("a", {}, batch_size=0, **hooks),
+            lambda router, **hooks: router.predict_long("a", {}, aggregate="mean", **hooks),
+            lambda router, **hooks: router.predict("a", {}, lang=["de"], **hooks),
+        ],
+        ids=["batch_size", "batch_size of predict_long", "aggregate", "lang"],
+    )
+    def test_arguments_before_any_event(self, call: Any, make_hook: Any) -> None:
+        hook = make_hook()
+        with pytest.raises((TypeError, ValueError), match=r"batch_size|aggregate|lang"):
+            call(laya.Router(), hooks=hook)
+        assert hook.events == []
+
+    def test_a_preload_of_nothing_loads_nothing(self) -> None:
+        router = laya.Router()
+        router.preload([])
+        assert router.loaded == []
+
+
+class TestLifecycleHooksThatFail:
+    def test_all_events_are_told_and_the_first_error_is_raised(self, quiet_folder: Path) -> None:
+        router = laya.Router(models={"one": quiet_folder, "two": quiet_folder}, device="cpu")
+        router.preload(["one", "two"])
+        told = []
+
+        class Failing(laya.BaseHook):
+            def on_evict(self, ctx: laya.PredictContext) -> None:
+                told.append(ctx.model)
+                raise RuntimeError(f"of {ctx.model}")
+
+        router.add_hook(Failing())
+        with pytest.raises(RuntimeError, match="of one") as caught:
+            router.unload()
+        assert told == ["one", "two"]
+        assert caught.value.__notes__ == ["on_evict of 'two' failed too: RuntimeError: of two"]
+
+
+class TestResultsThatHooksTake:
+    def test_one_emptied_fails_alone_where_failures_are_returned(self, quiet_folder: Path) -> None:
+        router = laya.Router(models={"english": quiet_folder}, device="cpu")
+
+        def empty(ctx: laya.PredictContext) -> None:
+            if ctx.states == ["b"]:
+                ctx.results = []
+
+        requests = [{"state": state, "questions": {}, "lang": "en"} for state in "abc"]
+        found = router.predict_batch(requests, on_predict_end=empty, return_exceptions=True)
+        assert [type(result) for result in found] == [dict, ValueError, dict]
+        with pytest.raises(ValueError, match="no result is left"):
+            router.predict_batch(requests, on_predict_end=empty)

@@ -509,3 +509,55 @@ class TestPlainCoroutineFunctions:
         finally:
             TENANT.reset(token)
         assert seen == ["the caller"] * 3
+
+
+class TestLoopsUnderATimeout:
+    """With a timeout a hook runs on a helper thread, and that thread is its caller's: the rules of loops are the same."""
+
+    def test_the_callers_own_loop_is_refused_at_once(self) -> None:
+        async def caller() -> None:
+            hook = AsyncHook(Coroutine(), loop=asyncio.get_running_loop())
+            with pytest.raises(ValueError, match="the calling thread's own"):
+                dispatch([hook], "on_predict_start", PredictContext(states=[], questions={}), timeout=60)
+
+        asyncio.run(caller())
+
+    def test_under_a_running_loop_all_share_the_background_loop(self) -> None:
+        loops = []
+
+        async def note(ctx: PredictContext) -> None:
+            loops.append(asyncio.get_running_loop())
+
+        async def caller() -> None:
+            for timeout in (None, 60):
+                dispatch(normalise_hooks(on_predict_start=note), "on_predict_start", PredictContext([], {}), timeout=timeout)
+
+        asyncio.run(caller())
+        assert loops[0] is loops[1]
+
+
+class Coroutine:
+    async def on_predict_start(self, ctx: PredictContext) -> None:
+        """Does nothing, later."""
+
+
+class TestACoroutineThatIsCancelled:
+    @pytest.mark.parametrize("inside_a_loop", [False, True])
+    def test_is_an_error_of_its_hook_and_every_call_is_ended(self, inside_a_loop: bool, tiny: laya.Agent) -> None:
+        ended = []
+
+        async def cancel(ctx: PredictContext) -> None:
+            ended.append(ctx.states[0])
+            if ctx.states == ["c"]:
+                raise asyncio.CancelledError
+
+        router = laya.Router()
+        router.attach("english", tiny)
+        requests = [{"state": state, "questions": {}, "model": "english"} for state in "abc"]
+
+        async def caller() -> list[object]:
+            return router.predict_batch(requests, on_predict_end=cancel, return_exceptions=True)
+
+        found = asyncio.run(caller()) if inside_a_loop else router.predict_batch(requests, on_predict_end=cancel, return_exceptions=True)
+        assert ended == ["c", "b", "a"]
+        assert [type(result) for result in found] == [dict, dict, RuntimeError]
