@@ -173,13 +173,14 @@ class RemoteAgent:
 
     def _learn(self, replica: int, reply: Reply) -> None:
         with self._counting:
-            self._depth[replica] = reply.in_flight
+            if replica in self._depth:  # else another call has found it gone meanwhile
+                self._depth[replica] = reply.in_flight
 
     def _leave(self, placement: Placement, gone: int) -> None:
         with self._counting:
             self._depth.pop(gone, None)
         asked = self._asked
-        if asked is not None and asked.done() and asked.result() is placement:
+        if asked is not None and asked.done() and asked.exception() is None and asked.result() is placement:
             self._forget(asked)
 
     def _forget(self, asked: Future[Placement]) -> None:

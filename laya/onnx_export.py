@@ -93,6 +93,8 @@ def export_onnx(
             with _turn:
                 _write(checkpoint, network, fresh, precision)
             difference = _difference(network, fresh, checkpoint)
+        except OSError:
+            raise
         except Exception as error:  # torch, onnx and onnxruntime raise classes of their own for what they cannot do
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
             raise ExportError(f"the network of {model!r} cannot be exported: {reason}") from error

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 import laya
 from pipelines.config import ScoreConfig
@@ -59,6 +60,16 @@ def assert_same_answers(row, result):
             assert row[f"{qid}_probabilities"] == pytest.approx(answer["probabilities"], abs=TOLERANCE)
 
 
+@pytest.fixture
+def all_cores():
+    """Tests compute on one core; what takes long anyway may have all of them."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(os.cpu_count() or 1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.usefixtures("all_cores")
 def test_two_agents_answer_every_ticket_as_one_process_does(ray_session, tmp_path, tickets, questions, mini):
     labels = {"department": "true_department", "urgency": "true_urgency", "leaving": "true_leaving"}
     summary = score(config([TICKETS], tmp_path / "out", state=("subject", "text"), agents=2, labels=labels, rows_per_fragment=60))
