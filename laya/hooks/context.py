@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,7 +67,7 @@ class PredictContext:
             TypeError: The results are no sequence of results.
             ValueError: Their number is neither.
         """
-        if isinstance(results, str | Mapping):
+        if isinstance(results, str | Mapping) or not isinstance(results, Iterable):
             raise TypeError(f"ctx.skip() takes a list of results, not one {type(results).__name__}: write ctx.skip([result])")
         given = list(results)
         if len(given) not in (1, len(self.states)):

@@ -65,10 +65,10 @@ def dispatch(
     """
     first: Exception | None = None
     for hook in hooks:
-        method = getattr(hook, event, None)
-        if method is None:
-            continue
         try:
+            method = getattr(hook, event, None)
+            if method is None:
+                continue
             if timeout is not None:
                 _call_within(method, ctx, lock, timeout, event)
             elif lock is not None:

@@ -82,6 +82,12 @@ class TestSkip:
         ctx.skip(results)
         assert ctx.results == list(results)
 
+    @pytest.mark.parametrize("wrong", [None, 7])
+    def test_what_is_no_sequence_at_all_is_refused_with_the_mend(self, wrong: Any) -> None:
+        ctx = PredictContext(states=["a"], questions={})
+        with pytest.raises(TypeError, match=r"write ctx\.skip\(\[result\]\)"):
+            ctx.skip(wrong)
+
 
 class TestPickling:
     def test_everything_travels_but_agent_and_router(self) -> None:

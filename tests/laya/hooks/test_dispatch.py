@@ -561,3 +561,20 @@ class TestACoroutineThatIsCancelled:
         found = asyncio.run(caller()) if inside_a_loop else router.predict_batch(requests, on_predict_end=cancel, return_exceptions=True)
         assert ended == ["c", "b", "a"]
         assert [type(result) for result in found] == [dict, dict, RuntimeError]
+
+
+def test_an_event_that_cannot_be_looked_up_is_a_failure_of_its_hook() -> None:
+    class Lazy:
+        ready = True
+
+        @property
+        def on_predict_start(self) -> object:
+            if not self.ready:
+                raise RuntimeError("gone")
+            return print
+
+    hook = Lazy()
+    hooks = normalise_hooks(hook)
+    hook.ready = False
+    with pytest.warns(RuntimeWarning, match="RuntimeError: gone"):
+        dispatch(hooks, "on_predict_start", PredictContext([], {}), raise_errors=False)
