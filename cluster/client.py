@@ -116,7 +116,7 @@ class ClusterRouter(RoutedCalls):
         self._attached: dict[str, Any] = {}
         self._slots = max_loaded
         given = {canonical(given) for given in models or {}}
-        found = get_from_router(self._router.ready.remote({kept: self.table.sources[kept] for kept in given}))
+        found = get_from_router(self._router.join.remote({kept: self.table.sources[kept] for kept in given}))
         if found["slots"] != max_loaded:
             raise ValueError(f"a router actor {name!r} runs with {found['slots']} slots, not {max_loaded}: use another name, or close() it")
         if found["others"]:
@@ -156,12 +156,7 @@ class ClusterRouter(RoutedCalls):
             ValueError: The name is unknown.
             laya.CheckpointError: The checkpoint cannot be built; every waiting call gets this error, and the next one tries again.
         """
-        resolved = self.table.resolve(name)
-        if resolved in self._attached:
-            return self._attached[resolved]
-        agent = self._remote_agent(resolved)
-        agent.place(fresh=True)
-        return agent
+        return self._agent(self.table.resolve(name), fresh=True)
 
     def preload(self, names: Iterable[str] | None = None) -> None:
         """Loads several checkpoints; None means the published family.
@@ -193,7 +188,7 @@ class ClusterRouter(RoutedCalls):
         After `unload`, the name means the checkpoint again that it meant before.
         """
         kept = self.table.attach(name, agent)
-        get_from_router(self._router.ready.remote({kept: self.table.sources[kept]}))
+        get_from_router(self._router.join.remote({kept: self.table.sources[kept]}))
         self._attached[kept] = agent
 
     def scale(self, name: str, replicas: int) -> None:
@@ -224,12 +219,12 @@ class ClusterRouter(RoutedCalls):
             get(self._router.close.remote())
         ray.kill(self._router, no_restart=True)
 
-    def _agent(self, name: str) -> AgentLike:
+    def _agent(self, name: str, fresh: bool = False) -> AgentLike:
         attached: AgentLike | None = self._attached.get(name)
         if attached is not None:
             return attached
         agent = self._remote_agent(name)
-        agent.place()
+        agent.place(fresh)
         return agent
 
     def _remote_agent(self, name: str) -> RemoteAgent:

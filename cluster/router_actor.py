@@ -78,7 +78,7 @@ class RouterActor:
         self._evictions = 0
         self._loads = 0
 
-    async def ready(self, sources: Mapping[str, CheckpointSource]) -> dict[str, Any]:
+    async def join(self, sources: Mapping[str, CheckpointSource]) -> dict[str, Any]:
         """Answers a client that joins, once the actor lives; starts watching the agents.
 
         Args:

@@ -10,6 +10,7 @@ from laya.hooks.call import Results, serving
 from laya.hooks.context import PredictContext
 from laya.options import checked_lang, langs_of
 from laya.questions import Question, parse_questions
+from laya.routing import LangGuess
 from laya.states import serialize
 
 Request = Mapping[str, Any]
@@ -26,6 +27,29 @@ class AgentLike(Protocol):
 
     def predict_long(self, state: Any, questions: Mapping[Any, Any], **options: Any) -> Result:
         """Answers questions about one state of any length."""
+
+
+def request_of(
+    state: Any,
+    questions: Mapping[Any, Any],
+    model: str | None,
+    task: str | None,
+    lang: str | None,
+    lang_guess: LangGuess,
+    max_len: int | None = None,
+    head_max_len: int | None = None,
+) -> Request:
+    """The request that the arguments of a single call make."""
+    return {
+        "state": state,
+        "questions": questions,
+        "model": model,
+        "task": task,
+        "lang": lang,
+        "lang_guess": lang_guess,
+        "max_len": max_len,
+        "head_max_len": head_max_len,
+    }
 
 
 def checked_request(request: Any, index: int) -> Request:
@@ -49,18 +73,19 @@ def checked_request(request: Any, index: int) -> Request:
 def shared_passes(agent: AgentLike, contexts: list[PredictContext], options: dict[str, Any]) -> list[Results | BaseException]:
     """Answers contexts that one agent serves: those with equal questions and budgets together."""
     outcomes: dict[int, Results | BaseException] = {}
+    langs: dict[int, list[str | None]] = {}
     passes: dict[tuple[tuple[Question, ...], int | None, int | None], list[int]] = {}
     for index, ctx in enumerate(contexts):
         try:
             for state in ctx.states:
                 serialize(state)
-            langs_of(checked_lang(ctx.lang), len(ctx.states))
+            langs[index] = langs_of(checked_lang(ctx.lang), len(ctx.states))
             passes.setdefault((parse_questions(ctx.questions), ctx.max_len, ctx.head_max_len), []).append(index)
         except Exception as error:
             outcomes[index] = error
     for (_, max_len, head_max_len), members in passes.items():
         states = [state for index in members for state in contexts[index].states]
-        lang = [code for index in members for code in langs_of(contexts[index].lang, len(contexts[index].states))]
+        lang = [code for index in members for code in langs[index]]
         try:
             with serving(contexts[index].run_id for index in members):
                 shared = {"max_len": max_len, "head_max_len": head_max_len, "lang": lang}

@@ -13,7 +13,7 @@ from laya.hooks.context import PredictContext
 from laya.hooks.protocol import PredictHooks
 from laya.hooks.registry import HookRegistry
 from laya.options import Passes
-from laya.requests import AgentLike, Request, checked_request, shared_passes
+from laya.requests import AgentLike, Request, checked_request, request_of, shared_passes
 from laya.routing import LangGuess, RouteDecision, RoutingTable, Wishes
 from laya.windows import check_aggregate, without_windows
 
@@ -53,7 +53,7 @@ class RoutedCalls(HookRegistry):
         Raises:
             ValueError: ``model`` or ``task`` names an unknown checkpoint.
         """
-        request = {"state": state, "questions": questions or {}, "model": model, "task": task, "lang": lang, "lang_guess": lang_guess}
+        request = request_of(state, questions or {}, model, task, lang, lang_guess)
         ctx = self._route(request, self._call_hooks(hooks, None, None, hooks_raise))
         return RouteDecision(ctx.decision or {})
 
@@ -105,16 +105,7 @@ class RoutedCalls(HookRegistry):
             ``{"model", "answers", "usage", "routing"}``.
         """
         gate = ConfidenceGate(min_confidence)
-        request = {
-            "state": state,
-            "questions": questions,
-            "model": model,
-            "task": task,
-            "lang": lang,
-            "lang_guess": lang_guess,
-            "max_len": max_len,
-            "head_max_len": head_max_len,
-        }
+        request = request_of(state, questions, model, task, lang, lang_guess, max_len, head_max_len)
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
         ctx = self._answer([request], call_hooks, {}, gate, isolate=False)[0]
         return results_of(ctx)[0]
@@ -193,16 +184,7 @@ class RoutedCalls(HookRegistry):
         check_aggregate(aggregate)
         gate = ConfidenceGate(min_confidence)
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
-        request = {
-            "state": state,
-            "questions": questions,
-            "model": model,
-            "task": task,
-            "lang": lang,
-            "lang_guess": lang_guess,
-            "max_len": max_len,
-            "head_max_len": head_max_len,
-        }
+        request = request_of(state, questions, model, task, lang, lang_guess, max_len, head_max_len)
         ctx = self._route(request, call_hooks)
         agent = self._bind(ctx)
 

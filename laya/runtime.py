@@ -315,12 +315,12 @@ class AgentRuntime(HookRegistry):
             encoded = self._rows.states(ctx.states, tokenize=bool(questions))
         rows = [self._rows.row(head, state, budgets.max_len) for state in encoded for head in heads]
         scores = iter(self._engine.score([row for row, _ in rows], passes.max_rows, passes.sort))
+        temperatures = {lang: [self._temperatures.of(question, lang) for question in questions] for lang in set(langs)}
         results = []
         for index, (state, lang) in enumerate(zip(encoded, langs, strict=True)):
             answers = {}
-            for question in questions:
+            for question, temperature in zip(questions, temperatures[lang], strict=True):
                 score = next(scores)
-                temperature = self._temperatures.of(question, lang)
                 answers[question.qid] = decode_answer(question, score.logits, score.act_probability, temperature)
             usage = usage_of(heads, rows[index * len(heads) : (index + 1) * len(heads)], len(state.ids))
             results.append({"model": MODEL_NAME, "answers": answers, "usage": usage})

@@ -148,7 +148,7 @@ def merge(results: Sequence[Result], scored: int, windows: Sequence[Window] | No
         best = max(answered, key=lambda index: _weight(results[index]["answers"][qid]), default=None)
         if best is None:
             continue
-        answers[qid] = {key: value for key, value in results[best]["answers"][qid].items() if key != "window"}
+        answers[qid] = _without_window(results[best]["answers"][qid])
         if spans is not None:
             span = {"token_start": spans[best].token_start, "token_end": spans[best].token_end}
             answers[qid]["window"] = {"index": best, **span, "count": len(spans)}
@@ -160,11 +160,12 @@ def without_windows(result: Result) -> Result:
     answers = result.get("answers")
     if not isinstance(answers, Mapping) or not any(isinstance(answer, Mapping) and "window" in answer for answer in answers.values()):
         return result
-    bare = {
-        qid: {key: value for key, value in answer.items() if key != "window"} if isinstance(answer, Mapping) else answer
-        for qid, answer in answers.items()
-    }
+    bare = {qid: _without_window(answer) if isinstance(answer, Mapping) else answer for qid, answer in answers.items()}
     return {**result, "answers": bare}
+
+
+def _without_window(answer: Mapping[str, Any]) -> Answer:
+    return {key: value for key, value in answer.items() if key != "window"}
 
 
 def _weight(answer: Mapping[str, Any]) -> float:

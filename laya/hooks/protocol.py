@@ -102,12 +102,6 @@ def check_hook(hook: Any) -> None:
             raise TypeError(f"{hook!r} is not a hook: its {event} is not callable")
 
 
-def implements(hook: Any, event: str) -> bool:
-    """Whether a hook does something at an event; BaseHook's own empty methods do nothing."""
-    method = getattr(hook, event, None)
-    return method is not None and getattr(method, "__func__", None) is not getattr(BaseHook, event)
-
-
 def normalise_hooks(
     hooks: Any = None,
     on_predict_start: PredictHooks = None,

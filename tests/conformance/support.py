@@ -52,6 +52,19 @@ MIXED: list[Any] = [
 ]
 
 
+# Every wish names another checkpoint than the next one does; each row leaves the first wish of the row before out.
+PRECEDENCE: tuple[tuple[str, dict[str, str], str], ...] = (
+    ("model", {"model": "one"}, "one"),
+    ("task", {"task": "two"}, "two"),
+    ("workflow", {}, "typed-decisions"),
+    ("lang", {"lang": "en"}, "english"),
+    ("lang_guess", {"lang_guess": "de"}, "multilingual"),
+    ("router's lang_guess", {}, "english"),
+    ("detection", {}, "multilingual"),
+    ("default", {}, "three"),
+)
+
+
 def supplied() -> dict[str, Any]:
     """A result that no model made."""
     return {

@@ -10,7 +10,7 @@ import pytest
 from laya import RouteDecision
 from laya.hooks import PredictContext, add_default_hook
 from tests.cases import case
-from tests.conformance.support import ENGLISH, GERMAN, ONE, QUESTIONS, URGENCY, Act, Diary, failing, hook_on
+from tests.conformance.support import ENGLISH, GERMAN, ONE, PRECEDENCE, QUESTIONS, URGENCY, Act, Diary, failing, hook_on
 
 Make = Callable[..., Any]
 
@@ -20,21 +20,9 @@ SERVICE: dict[str, Any] = dict.fromkeys(("urgency", "needs_human", "churn_risk",
 class TestPrecedence:
     """model > task > workflow > lang > lang_guess of the call > lang_guess of the Router > detection > default."""
 
-    # Every wish names another checkpoint than the next one does; each row leaves the first wish of the row before out.
-    STEPS: tuple[tuple[str, dict[str, str], str], ...] = (
-        ("model", {"model": "one"}, "one"),
-        ("task", {"task": "two"}, "two"),
-        ("workflow", {}, "typed-decisions"),
-        ("lang", {"lang": "en"}, "english"),
-        ("lang_guess", {"lang_guess": "de"}, "multilingual"),
-        ("router's lang_guess", {}, "english"),
-        ("detection", {}, "multilingual"),
-        ("default", {}, "three"),
-    )
-
-    @pytest.mark.parametrize("first", range(len(STEPS)), ids=[name for name, _, _ in STEPS])
+    @pytest.mark.parametrize("first", range(len(PRECEDENCE)), ids=[name for name, _, _ in PRECEDENCE])
     def test_the_first_wish_there_is_decides(self, first: int, make_warm_router: Make) -> None:
-        left = self.STEPS[first:]
+        left = PRECEDENCE[first:]
         names = {name for name, _, _ in left}
         wishes = {key: wish for _, part, _ in left for key, wish in part.items()}
         router = make_warm_router(default="three", auto_task_detection=True, lang_guess="en" if "router's lang_guess" in names else None)

@@ -25,6 +25,7 @@ import torch
 import laya
 from laya.hooks import PredictContext
 from tests.cases import case
+from tests.conformance.support import assert_close, leaves
 
 PARCEL = "The courier left my parcel at the wrong house and I would like my money back."
 
@@ -36,22 +37,6 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every leaf of a result with its path."""
-    if isinstance(value, dict) and value:
-        for key, part in value.items():
-            yield from leaves(part, f"{path}/{key!r}")
-    else:
-        yield path, value
-
-
-def assert_close(found: Any, wanted: Any, tolerance: float = 1e-3) -> None:
-    mine, theirs = dict(leaves(found)), dict(leaves(wanted))
-    assert list(mine) == list(theirs)
-    for path, value in theirs.items():
-        assert mine[path] == (pytest.approx(value, abs=tolerance) if isinstance(value, float) else value), path
 
 
 def shares(answer: Any) -> list[float]:

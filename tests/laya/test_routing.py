@@ -11,6 +11,7 @@ import pytest
 from laya import RouteDecision, Router
 from laya.names import CheckpointSource
 from laya.routing import RoutingTable, Wishes
+from tests.conformance.support import PRECEDENCE
 
 GERMAN = "ich habe die rechnung doppelt bezahlt und will das geld wieder haben"
 ENGLISH = "What was the total on the invoice that you sent me?"
@@ -24,21 +25,9 @@ def decide(state: Any = "", questions: Any = None, table: RoutingTable | None = 
 class TestPrecedence:
     """model > task > workflow > lang > lang_guess of the call > lang_guess of the Router > detection > default."""
 
-    # Every wish names another checkpoint than the next one does; each row leaves the first wish of the row before out.
-    STEPS: tuple[tuple[str, dict[str, str], str], ...] = (
-        ("model", {"model": "one"}, "one"),
-        ("task", {"task": "two"}, "two"),
-        ("workflow", {}, "typed-decisions"),
-        ("lang", {"lang": "en"}, "english"),
-        ("lang_guess", {"lang_guess": "de"}, "multilingual"),
-        ("router's lang_guess", {}, "english"),
-        ("detection", {}, "multilingual"),
-        ("default", {}, "three"),
-    )
-
-    @pytest.mark.parametrize("first", range(len(STEPS)), ids=[name for name, _, _ in STEPS])
+    @pytest.mark.parametrize("first", range(len(PRECEDENCE)), ids=[name for name, _, _ in PRECEDENCE])
     def test_the_first_wish_there_is_decides(self, first: int) -> None:
-        left = self.STEPS[first:]
+        left = PRECEDENCE[first:]
         names = {name for name, _, _ in left}
         wishes: dict[str, Any] = {}
         for _, wish, _ in left:

@@ -8,7 +8,6 @@ import pytest
 
 import laya
 from laya.hooks import HOOK_EVENTS, BaseHook, Hook, HookRegistry, PredictContext, normalise_hooks, set_default_hooks
-from laya.hooks.protocol import implements
 
 EVENTS = {"on_predict_start", "on_predict_end", "on_route", "on_load", "on_evict", "on_error"}
 
@@ -70,24 +69,6 @@ class TestBaseHook:
         ctx = PredictContext(states=[], questions={})
         Audit().on_predict_end(ctx)
         assert ctx.results == []
-
-
-class TestImplements:
-    """Whether it is worth asking a hook at all."""
-
-    @pytest.mark.parametrize("event", sorted(EVENTS))
-    def test_the_empty_methods_of_base_hook_do_not_count(self, event: str) -> None:
-        own = type("Own", (BaseHook,), {event: lambda self, ctx: None})()
-        assert implements(BaseHook(), event) is False
-        assert [found for found in HOOK_EVENTS if implements(own, found)] == [event]
-
-    def test_of_other_objects_the_events_that_are_there(self) -> None:
-        assert [found for found in HOOK_EVENTS if implements(AlsoCallable(), found)] == ["on_error"]
-        assert not implements(type("Off", (BaseHook,), {"on_load": None})(), "on_load")
-
-    def test_of_a_wrapped_callable_its_one_event(self) -> None:
-        (start,) = normalise_hooks(on_predict_start=print)
-        assert [found for found in HOOK_EVENTS if implements(start, found)] == ["on_predict_start"]
 
 
 class TestNormaliseHooks:
