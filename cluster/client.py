@@ -8,10 +8,11 @@ from contextlib import suppress
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
 
-from cluster.messages import LifecycleEvent, Placement, RouterReply
-from cluster.remote_agent import RemoteAgent, get, get_from_router
+from cluster.asking import AgentLostError, RouterHandle
+from cluster.hosting import Hosting, RouterConfig, Strategy
+from cluster.messages import NAMESPACE, LifecycleEvent, Placement, RouterReply
+from cluster.remote_agent import RemoteAgent
 from cluster.router_actor import RouterActor
 from laya.hooks.protocol import PredictHooks
 from laya.names import canonical
@@ -19,7 +20,6 @@ from laya.requests import AgentLike
 from laya.routed import RoutedCalls
 from laya.routing import ENGLISH, LangGuess, RoutingTable
 
-NAMESPACE = "laya"
 MIN_RESIDENCY_S = 0.1
 
 
@@ -50,6 +50,15 @@ class ClusterRouter(RoutedCalls):
         agent_options: More Ray options for agents, such as label_selector.
         min_residency_s: How long a checkpoint stays at least, in seconds, whoever waits for its slot.
         detached: Whether the router actor outlives this driver.
+        hosting: Name to how that checkpoint is hosted, where it is not the default: ONNX, fractions of a GPU, labels of nodes, replicas
+            that grow with the load; see `Hosting`.
+        strategy: "PACK" or "SPREAD" (or their STRICT kin) reserves all slots at once, as a placement group: nothing else takes one between
+            an eviction and the next load. None has Ray find a place for each agent when it starts.
+        capacity_bytes: What all agents together may hold, in bytes of weights; None leaves it to the slots.
+        busy_depth: Requests on each replica from which on a checkpoint with max_replicas gets another one.
+        idle_s: Seconds without work after which a replica beyond min_replicas leaves.
+        actor_hooks: Hook objects, or import paths "package.module:name", whose on_load and on_evict run in the router actor and hear of
+            every checkpoint that comes and goes, whoever it is for.
 
     Raises:
         RuntimeError: Ray is not initialised.
@@ -80,6 +89,12 @@ class ClusterRouter(RoutedCalls):
         agent_options: Mapping[str, Any] | None = None,
         min_residency_s: float = 2.0,
         detached: bool = False,
+        hosting: Mapping[str, Hosting] | None = None,
+        strategy: Strategy | None = None,
+        capacity_bytes: int | None = None,
+        busy_depth: float = 4.0,
+        idle_s: float = 60.0,
+        actor_hooks: Iterable[Any] = (),
     ) -> None:
         super().__init__(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_concurrent, hooks_timeout)
         if not ray.is_initialized():
@@ -90,33 +105,41 @@ class ClusterRouter(RoutedCalls):
             raise ValueError(f"max_loaded must be a positive number of agents, not {max_loaded!r}")
         if min_residency_s < MIN_RESIDENCY_S:
             raise ValueError(f"min_residency_s must be at least {MIN_RESIDENCY_S}: checkpoints that take turns need time to be asked")
+        if strategy is not None and any(hosted.label_selector for hosted in (hosting or {}).values()):
+            raise ValueError("strategy= fixes the slots to nodes, so no checkpoint can choose nodes by label_selector: leave one out")
         threads = max(1, int(num_cpus or (os.cpu_count() or 1) // max_loaded))
         options = {"num_cpus": threads if num_cpus is None else num_cpus, "num_gpus": num_gpus, **(agent_options or {})}
-        self._router = (
-            ray.remote(RouterActor)
-            .options(
-                name=name,
-                namespace=NAMESPACE,
-                get_if_exists=True,
-                num_cpus=0,
-                max_concurrency=10_000,
-                lifetime="detached" if detached else None,
-            )
-            .remote(
-                self.table.sources,
-                max_loaded,
-                device,
-                token,
-                options,
-                threads,
-                min_residency_s,
-            )
+        config = RouterConfig(
+            name=name,
+            slots=max_loaded,
+            sources=self.table.sources,
+            hosting={self.table.resolve(given): hosted for given, hosted in (hosting or {}).items()},
+            device=device,
+            token=token,
+            threads=threads,
+            agent_options=options,
+            strategy=strategy,
+            capacity_bytes=capacity_bytes,
+            min_residency_s=min_residency_s,
+            busy_depth=busy_depth,
+            idle_s=idle_s,
+            hooks=tuple(actor_hooks),
         )
+        actor = ray.remote(RouterActor).options(
+            name=name,
+            namespace=NAMESPACE,
+            get_if_exists=True,
+            num_cpus=0,
+            max_concurrency=10_000,
+            max_restarts=-1,
+            lifetime="detached" if detached else None,
+        )
+        self._router = RouterHandle(name, actor.remote(config))
         self._remote_agents: dict[str, RemoteAgent] = {}
         self._attached: dict[str, Any] = {}
         self._slots = max_loaded
         given = {canonical(given) for given in models or {}}
-        found = get_from_router(self._router.join.remote({kept: self.table.sources[kept] for kept in given}))
+        found = self._router.ask("join", {kept: self.table.sources[kept] for kept in given})
         if found["slots"] != max_loaded:
             raise ValueError(f"a router actor {name!r} runs with {found['slots']} slots, not {max_loaded}: use another name, or close() it")
         if found["others"]:
@@ -131,7 +154,7 @@ class ClusterRouter(RoutedCalls):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._router = ray.get_actor(self.name, namespace=NAMESPACE)
+        self._router = RouterHandle(self.name)
 
     @property
     def max_loaded(self) -> int:
@@ -141,13 +164,13 @@ class ClusterRouter(RoutedCalls):
     @property
     def loaded(self) -> list[str]:
         """Names of the checkpoints that are ready somewhere, least recently used first, and of the agents attached here."""
-        ready: list[str] = get_from_router(self._router.loaded.remote())
+        ready: list[str] = self._router.ask("loaded")
         return [*(name for name in ready if name not in self._attached), *self._attached]
 
     def register(self, name: str, source: Any) -> None:
         """Points a name at a checkpoint; see ``models``."""
         kept = self.table.register(name, source)
-        get_from_router(self._router.register.remote(kept, self.table.sources[kept]))
+        self._router.ask("register", kept, self.table.sources[kept])
 
     def load(self, name: str) -> Any:
         """Returns a checkpoint's agents, loading it on first use. Fires on_evict for whatever had to go, then on_load.
@@ -177,7 +200,7 @@ class ClusterRouter(RoutedCalls):
         for attached in detached:
             del self._attached[attached]
             self.table.detach(attached)
-        reply: RouterReply[None] = get_from_router(self._router.unload.remote(resolved))
+        reply: RouterReply[None] = self._router.ask("unload", resolved)
         for gone in list(self._remote_agents) if resolved is None else [resolved]:
             self._remote_agents.pop(gone, None)
         self._tell([*reply.events, *(LifecycleEvent("on_evict", attached) for attached in detached)])
@@ -188,13 +211,13 @@ class ClusterRouter(RoutedCalls):
         After `unload`, the name means the checkpoint again that it meant before.
         """
         kept = self.table.attach(name, agent)
-        get_from_router(self._router.join.remote({kept: self.table.sources[kept]}))
+        self._router.ask("join", {kept: self.table.sources[kept]})
         self._attached[kept] = agent
 
     def scale(self, name: str, replicas: int) -> None:
         """Gives a checkpoint a number of replicas that it keeps, and returns when they are ready."""
         resolved = self.table.resolve(name)
-        reply: RouterReply[Placement] = get_from_router(self._router.scale.remote(resolved, replicas))
+        reply: RouterReply[Placement] = self._router.ask("scale", resolved, self.table.sources[resolved], replicas)
         self._remote_agents.pop(resolved, None)
         self._tell(reply.events)
         if reply.error is not None:
@@ -202,22 +225,22 @@ class ClusterRouter(RoutedCalls):
 
     def pin(self, name: str) -> None:
         """Keeps a checkpoint from being evicted."""
-        get_from_router(self._router.pin.remote(self.table.resolve(name)))
+        self._router.ask("pin", self.table.resolve(name))
 
     def unpin(self, name: str) -> None:
         """Lets a checkpoint be evicted again."""
-        get_from_router(self._router.unpin.remote(self.table.resolve(name)))
+        self._router.ask("unpin", self.table.resolve(name))
 
     def status(self) -> dict[str, Any]:
         """Slots, replicas, loads and evictions of the cluster."""
-        found: dict[str, Any] = get_from_router(self._router.status.remote())
+        found: dict[str, Any] = self._router.ask("status")
         return found
 
     def close(self) -> None:
         """Ends all agents and the router actor at once. An actor that is gone already is no error."""
-        with suppress(RayActorError):
-            get(self._router.close.remote())
-        ray.kill(self._router, no_restart=True)
+        with suppress(AgentLostError):
+            self._router.ask("close")
+        ray.kill(self._router.actor, no_restart=True)
 
     def _agent(self, name: str, fresh: bool = False) -> AgentLike:
         attached: AgentLike | None = self._attached.get(name)
@@ -228,7 +251,7 @@ class ClusterRouter(RoutedCalls):
         return agent
 
     def _remote_agent(self, name: str) -> RemoteAgent:
-        return self._remote_agents.setdefault(name, RemoteAgent(self._router, name, self._tell))
+        return self._remote_agents.setdefault(name, RemoteAgent(self._router, name, self.table.sources[name], self._tell))
 
     def _tell(self, events: Sequence[LifecycleEvent]) -> None:
         self._fire(

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar
 
+from laya.names import CheckpointSource
+
 Value = TypeVar("Value")
+
+NAMESPACE = "laya"
+"""Ray's namespace of all our actors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +62,14 @@ class Reply:
         value: The result, or None if it failed.
         error: What the call raised, its class and arguments kept; None if it succeeded.
         in_flight: Requests still on the agent.
+        epoch: Of the latest change of its checkpoint's replicas that it was told.
         warnings: What the call warned of, for its caller to hear.
     """
 
     value: Any
     error: BaseException | None
     in_flight: int
+    epoch: int = 0
     warnings: list[Warning] = field(default_factory=list)
 
 
@@ -72,19 +79,102 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
+class Notice:
+    """What the router leaves with the agents of a checkpoint, so that a later life of it finds it again.
+
+    Attributes:
+        epoch: Of the latest change of the checkpoint's replicas.
+        least: Replicas that the checkpoint keeps.
+        pinned: Whether it is pinned.
+    """
+
+    epoch: int = 0
+    least: int = 0
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AgentId:
+    """Whose an agent is.
+
+    Attributes:
+        router: Name of its router actor.
+        replica: Its id there.
+        checkpoint: Name of its checkpoint there.
+        source: Where that lives.
+        bundle: The bundle of the placement group that it runs in, if there is one.
+    """
+
+    router: str
+    replica: int
+    checkpoint: str
+    source: CheckpointSource
+    bundle: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The agent's name in Ray."""
+        return f"{agent_prefix(self.router)}{self.replica}:{self.checkpoint}"
+
+
+def agent_prefix(router: str) -> str:
+    """How the names of a router's agents begin."""
+    return f"agent:{router}:"
+
+
+@dataclass(frozen=True, slots=True)
 class AgentReport:
     """What an agent says of itself.
 
     Attributes:
+        id: Whose it is.
+        node: Ray's id of its node.
+        pid: Its process.
+        loaded: Whether its checkpoint is ready.
+        draining: Whether it takes nothing new.
         in_flight: Requests on it.
         idle_s: Seconds since it last began a request.
         requests: Requests that it has accepted so far.
         states: States that they held.
+        moved: Calls that it has sent on.
         input_tokens: Tokens that its model has read.
+        forward_s: Seconds that its forward passes took.
+        waiting_rows: Rows in its engine's queue.
+        rss_bytes: Memory of its process, pages shared with others counted in full.
+        size_bytes: What its weights hold, 0 until it is loaded.
+        notice: What the router last left with it.
+        token_budget: Padded tokens of its forward passes; lower than at first where memory has run out.
     """
 
+    id: AgentId
+    node: str
+    pid: int
+    loaded: bool
+    draining: bool
     in_flight: int
     idle_s: float
     requests: int
     states: int
+    moved: int
     input_tokens: int
+    forward_s: float
+    waiting_rows: int
+    rss_bytes: int
+    size_bytes: int
+    notice: Notice
+    token_budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """An agent is ready.
+
+    Attributes:
+        size_bytes: What its weights hold.
+        seconds: How long building it took, the start of its process not counted.
+        mapped: Whether its weights are mapped from the object store.
+    """
+
+    size_bytes: int
+    seconds: float
+    mapped: bool = False

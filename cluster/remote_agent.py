@@ -9,20 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayActorError
 
+from cluster.asking import AgentLostError, RouterHandle, get
 from cluster.messages import LifecycleEvent, Moved, Placement, Reply, RouterReply
 from laya.answers import Result
+from laya.deadlines import DeadlineExceededError, remaining_s
 from laya.hooks.call import Results, served_requests
+from laya.names import CheckpointSource
 from laya.states import as_batch
 
 _ATTEMPTS = 20
-"""Agents that a call may find leaving or dead before it gives up; each time it asks the router again."""
-
-
-class AgentLostError(RuntimeError):
-    """A call found agent after agent leaving or dead, or the router actor gone."""
+"""Agents that a call may find leaving before it gives up."""
+_DEATHS = 3
+"""Agents that may die or be out of reach under one call before it gives up: it may be what kills them."""
 
 
 class RemoteAgent:
@@ -31,17 +31,22 @@ class RemoteAgent:
     Args:
         router: The router actor.
         checkpoint: Name of the checkpoint.
+        source: Where it lives, as far as this client knows.
         told: Gets the lifecycle events that a question to the router brought about.
     """
 
-    def __init__(self, router: Any, checkpoint: str, told: Callable[[Sequence[LifecycleEvent]], None]) -> None:
+    def __init__(
+        self, router: RouterHandle, checkpoint: str, source: CheckpointSource, told: Callable[[Sequence[LifecycleEvent]], None]
+    ) -> None:
         self.model_id = checkpoint
         self._router = router
+        self._source = source
         self._told = told
         self._lock = threading.Lock()
         self._asked: Future[Placement] | None = None  # the router's answer: one thread asks, the others wait for the same
         self._counting = threading.Lock()
         self._depth: dict[int, int] = {}
+        self._gone: set[int] = set()  # replicas of the present placement that were found leaving or dead
 
     def predict_batch(self, states: Sequence[Any], questions: Mapping[Any, Any], batch_size: int | None = None, **options: Any) -> Results:
         """Answers the same questions about every state.
@@ -105,18 +110,25 @@ class RemoteAgent:
         Raises:
             laya.CheckpointError: It cannot be built; every thread that waits gets this error, and the next one asks again.
         """
-        with self._lock:
-            asked = self._asked
-            mine = asked is None or (fresh and asked.done())
-            if asked is None or mine:
-                asked = self._asked = Future()
-        if mine:
-            self._ask(asked)
-        return asked.result()
+        while True:
+            with self._lock:
+                asked = self._asked
+                mine = asked is None or (fresh and asked.done())
+                if asked is None or mine:
+                    asked = self._asked = Future()
+            if mine:
+                self._ask(asked)
+            try:
+                return asked.result(remaining_s())
+            except DeadlineExceededError:
+                if mine or remaining_s() == 0.0:
+                    raise  # else it was the deadline of whoever asked
+            except TimeoutError:
+                raise DeadlineExceededError(f"the deadline passed while checkpoint {self.model_id!r} was being placed") from None
 
     def _ask(self, asked: Future[Placement]) -> None:
         try:
-            reply: RouterReply[Placement] = get_from_router(self._router.place.remote(self.model_id))
+            reply: RouterReply[Placement] = self._router.ask("place", self.model_id, self._source)
         except BaseException as error:
             reply = RouterReply()
             failure: BaseException | None = error
@@ -126,11 +138,13 @@ class RemoteAgent:
             self._forget(asked)
             asked.set_exception(failure)
         elif reply.value is not None:
+            with self._counting:
+                self._gone.clear()
             asked.set_result(reply.value)
         try:
             self._told(reply.events)
             if reply.events:  # a hook may have loaded others; this one is what was asked for last
-                get_from_router(self._router.touch.remote(self.model_id))
+                self._router.ask("touch", self.model_id)
         except Exception as raised:
             if failure is None:
                 raise
@@ -141,44 +155,62 @@ class RemoteAgent:
         if hooks:
             raise TypeError(f"{hooks[0]}= is not taken by an agent of a cluster: give it to a call of the ClusterRouter, with model=")
         request_ids = served_requests() or []
+        deaths = 0
         for _ in range(_ATTEMPTS):
             placement = self.place()
-            replica = self._pick(list(placement.agents))
+            replica = self._pick(placement)
             agent = placement.agents[replica]
             with self._counting:
                 self._depth[replica] = self._depth.get(replica, 0) + 1
             try:
-                reply = get(getattr(agent, method).remote(payload, questions, options, request_ids))
-            except RayActorError:
-                get_from_router(self._router.lost.remote(replica))
-                self._leave(placement, replica)
+                reply = get(getattr(agent, method).remote(payload, questions, options, request_ids, remaining_s()))
+            except RayActorError as error:
+                deaths += 1
+                others = self._leave(placement, replica)
+                if deaths == _DEATHS:
+                    raise AgentLostError(
+                        f"checkpoint {self.model_id!r}: {_DEATHS} agents died or were out of reach under this call ({error}); it may be "
+                        "what ends them: too little memory, or a text that the model cannot take"
+                    ) from error
+                # While others are left the call goes on there, and the router looks after the lost one meanwhile.
+                (self._router.tell if others else self._router.ask)("lost", replica)
                 continue
             if isinstance(reply, Moved):
                 self._leave(placement, replica)
                 continue
-            self._learn(replica, reply)
+            self._learn(placement, replica, reply)
             for warning in reply.warnings:
                 warnings.warn(warning, stacklevel=3)
             if reply.error is not None:
                 raise reply.error
             return reply.value
-        raise AgentLostError(
-            f"checkpoint {self.model_id!r}: {_ATTEMPTS} agents in a row were leaving or dead; see the status of the cluster"
-        )
+        raise AgentLostError(f"checkpoint {self.model_id!r}: {_ATTEMPTS} agents in a row were leaving; see the status of the cluster")
 
-    def _pick(self, replicas: list[int]) -> int:
+    def _pick(self, placement: Placement) -> int:
         """The less loaded of two at random: nearly as even as asking all of them, and clients do not stampede to one."""
-        pair = random.sample(replicas, min(2, len(replicas)))
+        left = [replica for replica in placement.agents if replica not in self._gone] or list(placement.agents)
+        pair = random.sample(left, min(2, len(left)))
         return min(pair, key=lambda replica: self._depth.get(replica, 0))
 
-    def _learn(self, replica: int, reply: Reply) -> None:
+    def _learn(self, placement: Placement, replica: int, reply: Reply) -> None:
         with self._counting:
             if replica in self._depth:  # else another call has found it gone meanwhile
                 self._depth[replica] = reply.in_flight
+        if reply.epoch > placement.epoch:  # replicas have come or gone since
+            self._drop(placement)
 
-    def _leave(self, placement: Placement, gone: int) -> None:
+    def _leave(self, placement: Placement, gone: int) -> bool:
+        """Asks a replica no more, and returns whether the placement has others."""
         with self._counting:
             self._depth.pop(gone, None)
+            self._gone.add(gone)
+            others = bool(placement.agents.keys() - self._gone)
+        if not others:
+            self._drop(placement)
+        return others
+
+    def _drop(self, placement: Placement) -> None:
+        """Forgets a placement, if it is still the one that is remembered."""
         asked = self._asked
         if asked is not None and asked.done() and asked.exception() is None and asked.result() is placement:
             self._forget(asked)
@@ -187,23 +219,3 @@ class RemoteAgent:
         with self._lock:
             if self._asked is asked:
                 self._asked = None
-
-
-def get_from_router(ref: Any) -> Any:
-    """`get`, of the router actor.
-
-    Raises:
-        AgentLostError: It is gone.
-    """
-    try:
-        return get(ref)
-    except RayActorError as error:
-        raise AgentLostError(f"the router actor is gone ({type(error).__name__}); start again") from error
-
-
-def get(ref: Any) -> Any:
-    """ray.get, raising what the actor raised with its own class."""
-    try:
-        return ray.get(ref)
-    except RayTaskError as error:
-        raise error.cause from None

@@ -3,98 +3,33 @@
 A pure state machine: events go in, commands come out, and nothing here knows of Ray, threads or the time of day. The rules, as a
 hotel would put them:
 
-- A slot holds one replica of one checkpoint. It is taken when a load starts and free again when the replica is gone.
-- Whoever asks for a checkpoint that is ready gets it at once. Otherwise they wait, and those who wait are served in order.
-- Nobody is turned out of a house with a free slot. When there is none, the replica unused for longest leaves, idle ones first;
-  not a pinned one, not one that has only just arrived, and not the last one of a checkpoint that others wait for.
-- Who has to leave finishes what they have begun: a replica is drained, then closed, and only then is its slot free.
-- A load that fails gives its slot back and reaches everyone who waited for it; the next request tries again.
+- A slot holds one replica of one checkpoint, and the house only so many bytes. Both are taken when a load starts, given back when it
+  fails, and free again when the replica is gone.
+- Whoever asks for a checkpoint that is ready gets it at once. Otherwise they wait, and those who wait are served in order: nobody
+  takes what somebody before them still needs.
+- Nobody is turned out of a house with room. When there is none, the replica unused for longest leaves, idle ones first, and one that
+  is slow to come back counts as used that much later; not a pinned one, not one that has only just arrived, and none of the
+  replicas that a checkpoint is to keep.
+- A checkpoint that is busy for a while may have more replicas, as long as there is room; those beyond its least leave when idle.
+- Who has to leave finishes what they have begun: a replica is drained, then closed, and only then is its slot free. From a slot that
+  itself goes away they move: the next replica is loaded first, if there is room for it.
+- A load that fails reaches everyone who waited for it; the next request tries again.
 """
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
+from cluster.commands import Abort, Close, Command, Drain, Grant, Load, NoRoomError, Refuse
+from cluster.guest_book import GuestBook
+from cluster.guests import Guest, Replica, ReplicaState, Room
 
-class ReplicaState(Enum):
-    """Where a replica stands between its load and its end."""
-
-    LOADING = "loading"
-    READY = "ready"
-    DRAINING = "draining"
-
-
-@dataclass(slots=True)
-class Replica:
-    """One copy of a checkpoint in a slot.
-
-    Attributes:
-        id: Counts up; never used again.
-        checkpoint: Its name.
-        state: Where it stands.
-        ready_at: When its load ended, in seconds of the clock.
-        last_used: When it last began a request, as far as is known.
-        in_flight: Requests on it, as far as is known.
-        unwelcome: Whether it is to leave as soon as its load has ended.
-    """
-
-    id: int
-    checkpoint: str
-    state: ReplicaState = ReplicaState.LOADING
-    ready_at: float = 0.0
-    last_used: float = 0.0
-    in_flight: int = 0
-    unwelcome: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """Build this replica; answer with `Residency.loaded` or `Residency.failed`."""
-
-    replica: int
-    checkpoint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Drain:
-    """Let this replica finish what it has accepted and take nothing new; answer with `Residency.emptied`."""
-
-    replica: int
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    """This replica is empty: fire on_evict, close it, make sure it is dead; answer with `Residency.gone`."""
-
-    replica: int
-    checkpoint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """The checkpoint that this ticket waits for is ready, on these replicas."""
-
-    ticket: int
-    replicas: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
-    """The checkpoint that this ticket waits for cannot be had."""
-
-    ticket: int
-    error: BaseException
-
-
-Command = Load | Drain | Close | Grant | Refuse
-
-
-class NoRoomError(RuntimeError):
-    """There is no room for a checkpoint, and none can be made."""
+RETRY_S = 30.0
+"""Seconds until a replica that nobody waits for is tried again, after its load has failed."""
 
 
 @dataclass(slots=True)
@@ -105,59 +40,74 @@ class Residency:
         slots: How many replicas fit.
         min_residency_s: How long a replica may stay once it is ready, whoever waits.
         clock: Seconds that only grow.
+        capacity_bytes: What all replicas together may hold; None for no limit.
+        busy_depth: Requests on each replica from which on a checkpoint is busy.
+        busy_s: Seconds that it has to be busy to get another replica.
+        idle_s: Seconds after which a replica beyond the least is not needed any more.
         epoch: Counts changes of who is ready, so that an old answer can be told from a new one.
     """
 
     slots: int
     min_residency_s: float
     clock: Callable[[], float]
+    capacity_bytes: int | None = None
+    busy_depth: float = 4.0
+    busy_s: float = 2.0
+    idle_s: float = 60.0
     epoch: int = 0
-    replicas: dict[int, Replica] = field(default_factory=dict)
-    pinned: set[str] = field(default_factory=set)
-    _wanted: dict[str, int] = field(default_factory=dict)  # replicas that a checkpoint is to have, asked for by `scale`
-    _waiters: dict[str, deque[int]] = field(default_factory=dict)  # checkpoints in the order in which they were first asked for
-    _ids: Iterator[int] = field(default_factory=itertools.count)
+    book: GuestBook = field(default_factory=GuestBook)
+
+    @property
+    def replicas(self) -> Mapping[int, Replica]:
+        """All replicas by their ids."""
+        return self.book.replicas
 
     def ready(self, checkpoint: str) -> list[Replica]:
         """The replicas of a checkpoint that take requests."""
-        return [replica for replica in self._of(checkpoint) if replica.state is ReplicaState.READY]
-
-    def ids(self, checkpoint: str) -> list[int]:
-        """All replicas of a checkpoint, whatever they are about."""
-        return [replica.id for replica in self._of(checkpoint)]
-
-    def names(self) -> set[str]:
-        """Every checkpoint that has a replica, a wish or a pin."""
-        return {*(replica.checkpoint for replica in self.replicas.values()), *self._wanted, *self.pinned}
+        guest = self.book.guests.get(checkpoint)
+        return [] if guest is None else guest.ready()
 
     def ready_names(self) -> list[str]:
         """The checkpoints that take requests, least recently used first."""
-        used: dict[str, float] = {}
-        for replica in self.replicas.values():
-            if replica.state is ReplicaState.READY:
-                used[replica.checkpoint] = max(replica.last_used, used.get(replica.checkpoint, replica.last_used))
+        used = {guest.name: max(replica.last_used for replica in ready) for guest in self.book.guests.values() if (ready := guest.ready())}
         return sorted(used, key=used.__getitem__)
 
-    def wanted(self, checkpoint: str) -> int:
-        """The replicas that `scale` last asked for, 0 if a load of one has failed since."""
-        return self._wanted.get(checkpoint, 0)
+    def describe(self, checkpoint: str, least: int, most: int, size_bytes: int = 0) -> list[Command]:
+        """Says what is known of a checkpoint beforehand.
+
+        Args:
+            checkpoint: Its name.
+            least: Replicas that it keeps, whoever waits.
+            most: Replicas that it may have when it is busy.
+            size_bytes: What one holds; it is corrected once one is loaded.
+        """
+        guest = self.book.guest(checkpoint)
+        guest.least, guest.most, guest.size_bytes = least, max(most, least, 1), guest.size_bytes or size_bytes
+        self.book.keep(guest)
+        return self.advance()
 
     def place(self, checkpoint: str, ticket: int) -> list[Command]:
         """Somebody asks for a checkpoint and holds this ticket until it is granted or refused."""
-        ready = self.ready(checkpoint)
+        guest = self.book.guest(checkpoint)
+        ready = guest.ready()
         if ready:
-            self.touch(checkpoint)
-            return [self._grant(ticket, ready)]
-        self._waiters.setdefault(checkpoint, deque()).append(ticket)
+            self._use(ready)
+            return [_grant(ticket, ready)]
+        guest.waiters[ticket] = None
+        if not guest.coming():
+            self.book.queue.setdefault(checkpoint)
         return self.advance()
 
-    def abandon(self, ticket: int) -> None:
+    def touch(self, checkpoint: str) -> None:
+        """A checkpoint was asked for just now."""
+        self._use(self.ready(checkpoint))
+
+    def abandon(self, checkpoint: str, ticket: int) -> None:
         """Whoever held this ticket has gone."""
-        for name, waiters in list(self._waiters.items()):
-            if ticket in waiters:
-                waiters.remove(ticket)
-                if not waiters:
-                    del self._waiters[name]
+        guest = self.book.guest(checkpoint)
+        guest.waiters.pop(ticket, None)
+        if not guest.waiters:
+            self.book.queue.pop(checkpoint, None)
 
     def scale(self, checkpoint: str, replicas: int) -> list[Command]:
         """A checkpoint is to have this many replicas, and to keep them.
@@ -165,52 +115,107 @@ class Residency:
         Raises:
             NoRoomError: There are not that many slots, once those that others are to keep are taken off.
         """
-        kept = {name: max(self.wanted(name), int(name in self.pinned)) for name in {*self._wanted, *self.pinned} - {checkpoint}}
+        kept = {guest.name: guest.kept() for guest in self.book.keepers() if guest.name != checkpoint}
         if not 0 <= replicas <= self.slots - sum(kept.values()):
             raise NoRoomError(f"{checkpoint!r} cannot have {replicas} replicas: there are {self.slots} slots, and others keep {kept}")
-        self._wanted[checkpoint] = replicas
-        spare = sorted(self.ready(checkpoint), key=_idle_longest)[: max(0, len(self._of(checkpoint)) - max(1, replicas))]
+        guest = self.book.guest(checkpoint)
+        guest.least, guest.wanted, guest.not_before = replicas, 0, 0.0
+        guest.most = max(guest.most, replicas)
+        self.book.keep(guest)
+        staying = sorted(guest.staying(), key=lambda replica: (replica.in_flight > 0, replica.last_used))
+        spare = staying[: max(0, len(staying) - max(1, replicas))]
         return [*(self._drain(replica) for replica in spare), *self.advance()]
+
+    def pin(self, checkpoint: str) -> None:
+        """A checkpoint is not to be turned out."""
+        guest = self.book.guest(checkpoint)
+        guest.pinned = True
+        self.book.keep(guest)
+
+    def unpin(self, checkpoint: str) -> list[Command]:
+        """A checkpoint may be turned out again."""
+        guest = self.book.guest(checkpoint)
+        guest.pinned = False
+        self.book.keep(guest)
+        return self.advance()
 
     def release(self, checkpoint: str) -> list[Command]:
         """A checkpoint is to leave, now; it may be loaded again when somebody asks for it.
 
         A replica that is being loaded is still given to those who wait for it, and leaves then.
         """
-        self._wanted.pop(checkpoint, None)
-        self.pinned.discard(checkpoint)
-        for replica in self._of(checkpoint):
-            replica.unwelcome = replica.state is ReplicaState.LOADING
-        return [self._drain(replica) for replica in self.ready(checkpoint)]
+        guest = self.book.guest(checkpoint)
+        guest.least = guest.wanted = 0
+        guest.pinned = False
+        for replica in guest.coming():
+            replica.unwelcome = True
+        self.book.keep(guest)
+        return [*(self._drain(replica) for replica in guest.ready()), *self.advance()]
 
-    def loaded(self, replica_id: int) -> list[Command]:
-        """A load has ended well."""
+    def evacuate(self, replica_id: int) -> list[Command]:
+        """The place of a replica will go away: it is to leave, after a successor is there if it has work and there is room for one."""
         replica = self.replicas.get(replica_id)
-        if replica is None:
+        if replica is None or replica.state is ReplicaState.DRAINING:
             return []
-        replica.state = ReplicaState.READY
-        replica.ready_at = replica.last_used = self.clock()
+        if replica.state is ReplicaState.LOADING:
+            return [Abort(replica_id)]
+        replica.unwelcome = True
+        self.book.tend(self.book.guests[replica.checkpoint])
+        return self.advance()
+
+    def resize(self, slots: int) -> list[Command]:
+        """There are this many slots now. Loads that have none any more are stopped, the last begun first."""
+        self.slots = slots
+        loading = [replica for replica in self.replicas.values() if replica.state is ReplicaState.LOADING]
+        excess = max(0, len(self.replicas) - len(self.book.leaving) - slots)
+        return [*(Abort(replica.id) for replica in loading[::-1][:excess]), *self.advance()]
+
+    def adopt(self, replica_id: int, checkpoint: str, state: ReplicaState, size_bytes: int = 0) -> list[Command]:
+        """A replica is there already, from an earlier life of the house. Ids given out from now on are higher than its own."""
+        guest = self.book.guest(checkpoint)
+        guest.size_bytes = guest.size_bytes or size_bytes
+        replica = self.book.add(guest, self.clock(), replica_id)
+        if state is not ReplicaState.LOADING:
+            self.book.arrive(replica, replica.begun_at)
         self.epoch += 1
-        ready = self.ready(replica.checkpoint)
-        commands: list[Command] = [self._grant(ticket, ready) for ticket in self._waiters.pop(replica.checkpoint, ())]
-        if replica.unwelcome:
-            commands.append(self._drain(replica))
+        return [self._drain(replica)] if state is ReplicaState.DRAINING else []
+
+    def loaded(self, replica_id: int, size_bytes: int = 0) -> list[Command]:
+        """A load has ended well, and the replica holds this much."""
+        replica = self.replicas.get(replica_id)
+        if replica is None or replica.state is not ReplicaState.LOADING:
+            return []
+        guest = self.book.guests[replica.checkpoint]
+        self.book.arrive(replica, self.clock())
+        guest.reload_s = replica.ready_at - replica.begun_at
+        if size_bytes:
+            self.book.weigh(replica, size_bytes)
+        self.epoch += 1
+        ready = guest.ready()
+        commands: list[Command] = [_grant(ticket, ready) for ticket in guest.waiters]
+        guest.waiters.clear()
         return [*commands, *self.advance()]
 
     def failed(self, replica_id: int, error: BaseException) -> list[Command]:
         """A load has failed; its slot is free."""
-        replica = self.replicas.pop(replica_id, None)
+        replica = self.replicas.get(replica_id)
         if replica is None:
             return []
-        self._wanted.pop(replica.checkpoint, None)
-        waiters = () if self.ready(replica.checkpoint) else self._waiters.pop(replica.checkpoint, ())
-        return [*(Refuse(ticket, error) for ticket in waiters), *self.advance()]
+        self.book.remove(replica)
+        guest = self.book.guests[replica.checkpoint]
+        guest.wanted, guest.not_before = 0, self.clock() + RETRY_S
+        return [*([] if guest.coming() else self._refuse(guest, error)), *self.advance()]
 
     def report(self, replica_id: int, last_used: float, in_flight: int) -> None:
         """An agent has said when it was last used and what is on it."""
-        if (replica := self.replicas.get(replica_id)) is not None:
-            replica.last_used = max(replica.last_used, last_used)
-            replica.in_flight = in_flight
+        replica = self.replicas.get(replica_id)
+        if replica is None:
+            return
+        replica.last_used = max(replica.last_used, last_used)
+        replica.in_flight = in_flight
+        guest = self.book.guests[replica.checkpoint]
+        if guest.measure(self.clock(), self.busy_depth, self.busy_s):
+            self.book.tend(guest)
 
     def emptied(self, replica_id: int) -> list[Command]:
         """A draining replica has finished all that it had accepted."""
@@ -219,75 +224,126 @@ class Residency:
 
     def gone(self, replica_id: int) -> list[Command]:
         """A replica is dead, as ordered or not; its slot is free."""
-        if self.replicas.pop(replica_id, None) is None:
+        replica = self.replicas.get(replica_id)
+        if replica is None:
             return []
+        self.book.remove(replica)
         self.epoch += 1
+        guest = self.book.guests[replica.checkpoint]
+        if guest.waiters and not guest.coming() and guest.name not in self.book.queue:
+            self.book.queue = {guest.name: None, **self.book.queue}  # they were served before everybody who still waits
         return self.advance()
 
     def advance(self) -> list[Command]:
         """Starts what can be started. Also to be called as time passes, since a replica may have stayed long enough by now."""
+        now = self.clock()
+        thinned_out = self._thin_out(now) if self.book.tended else []
+        return [*thinned_out, *self._admit(now)] if self.book.tended or self.book.queue else thinned_out
+
+    def _thin_out(self, now: float) -> list[Command]:
+        """Lets replicas go that are not needed: idle ones beyond the least, and those whose place goes away."""
         commands: list[Command] = []
-        for checkpoint in self._lacking():
-            if len(self.replicas) < self.slots:
-                replica = Replica(next(self._ids), checkpoint)
-                self.replicas[replica.id] = replica
-                commands.append(Load(replica.id, checkpoint))
-            elif not self._leaving():
-                victim = self._victim(checkpoint)
-                if victim is not None:
-                    commands.append(self._drain(victim))
-                elif all(resident.checkpoint in self.pinned for resident in self.replicas.values()):
-                    error = NoRoomError(f"no slot for {checkpoint!r}: all {self.slots} are pinned; unpin one or add slots")
-                    commands += [Refuse(ticket, error) for ticket in self._waiters.pop(checkpoint, ())]
+        for guest in self.book.in_care():
+            commands += [self._drain(replica) for replica in guest.spare(now, self.idle_s)]
+            for replica in guest.moving():
+                room = self._room(len(self.replicas), self.book.held_bytes)
+                no_successor = not guest.welcome() and not room.holds(guest.size_bytes)
+                if guest.staying() or no_successor or not guest.needs_successor(replica):
+                    commands.append(self._drain(replica))
+            if guest.settled():
+                self.book.tended.discard(guest.name)
         return commands
 
-    def _lacking(self) -> list[str]:
-        """Checkpoints that need one more replica, once for each: those that are waited for first, in order."""
-        lacking = [name for name, waiters in self._waiters.items() if waiters and not self._coming(name)]
-        for name, count in self._wanted.items():
-            lacking += [name] * (count - len(self._coming(name)) - lacking.count(name))
-        return lacking
+    def _admit(self, now: float) -> list[Command]:
+        """Loads what there is room for, in order, and makes room for those who wait for the rest."""
+        commands: list[Command] = []
+        free = self._room(len(self.replicas), self.book.held_bytes)
+        soon: Room | None = None  # once somebody has to wait: what is free, and what those who leave will leave
+        for guest, may_evict in self._in_need(now):
+            if soon is None and free.holds(guest.size_bytes):
+                free.take(guest.size_bytes)
+                commands.append(Load(self.book.add(guest, now).id, guest.name))
+                continue
+            if not may_evict:
+                continue
+            if soon is None or not soon.holds(guest.size_bytes):
+                if (reason := self._never(guest)) is not None:
+                    commands += [] if guest.coming() else self._refuse(guest, NoRoomError(reason))
+                    continue
+                soon = soon or free.plus(*self.book.leaving.values())
+                if not soon.holds(guest.size_bytes):
+                    victims = self._victims(guest, soon, now)
+                    commands += [self._drain(victim) for victim in victims]
+                    soon = soon.plus(*victims)
+                    if not victims:
+                        break
+            soon.take(guest.size_bytes)
+        return commands
 
-    def _of(self, checkpoint: str) -> list[Replica]:
-        return [replica for replica in self.replicas.values() if replica.checkpoint == checkpoint]
+    def _in_need(self, now: float) -> Iterator[tuple[Guest, bool]]:
+        """Checkpoints that need one more replica, and whether others have to go for it: to be kept, waited for, and busy, in this order."""
+        tended = [guest for guest in self.book.in_care() if guest.not_before <= now]
+        owed = {guest.name: guest.owed() for guest in tended}
+        for guest in tended:
+            yield from itertools.repeat((guest, True), owed[guest.name])
+        for name in tuple(self.book.queue):
+            if not owed.get(name):
+                yield self.book.guests[name], True
+        for guest in tended:
+            if guest.name not in self.book.queue:
+                yield from itertools.repeat((guest, False), guest.lacking() - guest.owed())
 
-    def _coming(self, checkpoint: str) -> list[Replica]:
-        return [replica for replica in self._of(checkpoint) if replica.state is not ReplicaState.DRAINING]
+    def _victims(self, newcomer: Guest, soon: Room, now: float) -> list[Replica]:
+        """Who leaves for a newcomer; nobody, if it would not be enough."""
+        candidates: list[tuple[bool, float, int]] = []
+        for replica in self.book.arrived.values():
+            if replica.ready_at + self.min_residency_s > now:
+                break  # and so it is with all that have come after it
+            if replica.checkpoint != newcomer.name:
+                leaves_at = replica.last_used + self.book.guests[replica.checkpoint].reload_s
+                candidates.append((replica.in_flight > 0, leaves_at, replica.id))
+        heapq.heapify(candidates)  # nearly always the first one is enough
+        chosen: list[Replica] = []
+        while candidates:
+            replica = self.replicas[heapq.heappop(candidates)[-1]]
+            guest = self.book.guests[replica.checkpoint]
+            if guest.dispensable() > sum(other.checkpoint == guest.name for other in chosen):
+                chosen.append(replica)
+                if soon.plus(*chosen).holds(newcomer.size_bytes):
+                    return chosen
+        return []
 
-    def _leaving(self) -> bool:
-        # One at a time: the slot that comes free is given to whoever is first then.
-        return any(replica.state is ReplicaState.DRAINING for replica in self.replicas.values())
+    def _never(self, guest: Guest) -> str | None:
+        """Why there will be no room for a checkpoint whoever leaves of their own accord, or None if there may be."""
+        kept = [(guest.welcome(), guest), *((other.kept(), other) for other in self.book.keepers() if other is not guest)]
+        room = self._room(sum(count for count, _ in kept), sum(count * other.size_bytes for count, other in kept))
+        if room.holds(guest.size_bytes):
+            return None
+        told = f"no room for {guest.name!r}: there are {self.slots} slots"
+        if self.capacity_bytes is not None:
+            told += f" and {self.capacity_bytes} bytes, it needs {guest.size_bytes}"
+        names = ", ".join(repr(other.name) for count, other in kept[1:] if count)
+        return f"{told}{f'; {names} are pinned or keep their replicas' if names else ''}; unpin one, or add slots or memory"
 
-    def _victim(self, newcomer: str) -> Replica | None:
-        stayed_until = self.clock() - self.min_residency_s
-        candidates = [
-            replica
-            for replica in self.replicas.values()
-            if replica.state is ReplicaState.READY
-            and replica.ready_at <= stayed_until
-            and replica.checkpoint != newcomer
-            and replica.checkpoint not in self.pinned
-            and len(self._coming(replica.checkpoint)) > self._floor(replica.checkpoint, newcomer)
-        ]
-        return min(candidates, key=_idle_longest, default=None)
+    def _room(self, slots_taken: int, bytes_taken: int) -> Room:
+        return Room(self.slots - slots_taken, (math.inf if self.capacity_bytes is None else self.capacity_bytes) - bytes_taken)
 
-    def _floor(self, checkpoint: str, newcomer: str) -> int:
-        """Replicas that a checkpoint may keep against a newcomer: what `scale` gave it, unless somebody waits for the newcomer."""
-        return 0 if self._waiters.get(newcomer) else self._wanted.get(checkpoint, 0)
+    def _use(self, replicas: list[Replica]) -> None:
+        now = self.clock()
+        for replica in replicas:
+            replica.last_used = now
 
-    def touch(self, checkpoint: str) -> None:
-        """A checkpoint was asked for just now."""
-        for replica in self.ready(checkpoint):
-            replica.last_used = self.clock()
-
-    def _grant(self, ticket: int, replicas: Sequence[Replica]) -> Grant:
-        return Grant(ticket, tuple(replica.id for replica in replicas))
+    def _refuse(self, guest: Guest, error: BaseException) -> list[Command]:
+        refused: list[Command] = [Refuse(ticket, error) for ticket in guest.waiters]
+        guest.waiters.clear()
+        self.book.queue.pop(guest.name, None)
+        return refused
 
     def _drain(self, replica: Replica) -> Drain:
-        replica.state = ReplicaState.DRAINING
+        self.book.leave(replica)
         self.epoch += 1
         return Drain(replica.id)
 
 
-def _idle_longest(replica: Replica) -> tuple[bool, float]:
-    return (replica.in_flight > 0, replica.last_used)
+def _grant(ticket: int, ready: list[Replica]) -> Grant:
+    return Grant(ticket, tuple(replica.id for replica in ready))

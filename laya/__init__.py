@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from laya.agent import Agent, load
     from laya.calibration import Temperatures
+    from laya.deadlines import DeadlineExceededError, deadline
+    from laya.engine.errors import DeviceLostError, OutOfMemoryError
     from laya.files import CheckpointError
     from laya.fitting import CalibrationRecord, fit_temperatures
     from laya.hooks import AsyncHook, BaseHook, Hook, PredictContext, PredictHook
@@ -28,13 +30,17 @@ _HOMES = {
     "BaseHook": "laya.hooks",
     "CalibrationRecord": "laya.fitting",
     "CheckpointError": "laya.files",
+    "DeadlineExceededError": "laya.deadlines",
+    "DeviceLostError": "laya.engine.errors",
     "Hook": "laya.hooks",
     "ONNXAgent": "laya.onnx_agent",
+    "OutOfMemoryError": "laya.engine.errors",
     "PredictContext": "laya.hooks",
     "PredictHook": "laya.hooks",
     "RouteDecision": "laya.routing",
     "Router": "laya.router",
     "Temperatures": "laya.calibration",
+    "deadline": "laya.deadlines",
     "fit_temperatures": "laya.fitting",
     "load": "laya.agent",
 }
@@ -45,13 +51,17 @@ __all__ = [
     "BaseHook",
     "CalibrationRecord",
     "CheckpointError",
+    "DeadlineExceededError",
+    "DeviceLostError",
     "Hook",
     "ONNXAgent",
+    "OutOfMemoryError",
     "PredictContext",
     "PredictHook",
     "RouteDecision",
     "Router",
     "Temperatures",
+    "deadline",
     "fit_temperatures",
     "load",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from laya.checkpoint import CONFIG_FILE, build_model, open_checkpoint
 from laya.engine.torch_engine import TorchEngine, amp_dtype, pick_device
@@ -11,6 +11,9 @@ from laya.hooks.protocol import PredictHooks
 from laya.names import find_source
 from laya.parts import Calibration, read_parts
 from laya.runtime import AgentRuntime
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Agent(AgentRuntime):
@@ -36,6 +39,8 @@ class Agent(AgentRuntime):
         lang_temperatures: Language code to ``{"temperature"?: [choice, score, noul], "temperature_by_options"?: {...}}``, in the place
             of what the checkpoint has for those languages.
         calibration: Temperatures, or the path of a file that `laya.Temperatures.save` wrote, in the place of all of the checkpoint's.
+        weights: The checkpoint's tensors by name, as `laya.checkpoint.read_weights` gives them, in the place of its file's. On a CPU
+            they are shared, not copied: agents of one checkpoint may share them, they may be read-only memory, and must not change.
 
     Raises:
         laya.CheckpointError: The checkpoint cannot be found, or its files are not what the format says.
@@ -63,13 +68,14 @@ class Agent(AgentRuntime):
         token_budget: int | None = None,
         lang_temperatures: Mapping[str, Any] | None = None,
         calibration: Calibration = None,
+        weights: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
         place = pick_device(device)
-        checkpoint = open_checkpoint(find_source(str(model_id_or_path), subfolder, revision), token, sha256)
+        checkpoint = open_checkpoint(find_source(str(model_id_or_path), subfolder, revision), token, sha256, weights is None)
         precision = amp_dtype(checkpoint.config.get("amp_dtype"), str(checkpoint.folder / CONFIG_FILE))
         parts = read_parts(checkpoint, calibration, lang_temperatures)
         engine = TorchEngine(
-            build_model(checkpoint),
+            build_model(checkpoint, weights),
             parts.tokenizer.pad_id,
             place,
             autocast=precision if fast or place.type == "cuda" else None,
@@ -100,6 +106,7 @@ def load(
     token_budget: int | None = None,
     lang_temperatures: Mapping[str, Any] | None = None,
     calibration: Calibration = None,
+    weights: Mapping[str, torch.Tensor] | None = None,
 ) -> Agent:
     """Loads a checkpoint; the arguments are those of `Agent`.
 
@@ -125,4 +132,5 @@ def load(
         token_budget=token_budget,
         lang_temperatures=lang_temperatures,
         calibration=calibration,
+        weights=weights,
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
-import warnings
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -171,71 +173,143 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def build_model(checkpoint: Checkpoint) -> DecisionModel:
-    """Builds a checkpoint's model and puts its weights in, in fp32.
+def build_model(checkpoint: Checkpoint, weights: Mapping[str, torch.Tensor] | None = None) -> DecisionModel:
+    """Builds a checkpoint's model and gives it its weights, in fp32.
+
+    Args:
+        checkpoint: The checkpoint.
+        weights: Its tensors by name, as `read_weights` gives them; None reads them from the file. Those that are fp32 become the
+            model's own parameters without being copied, so they may be read-only memory, and models may share them. Nothing can
+            train them.
 
     Raises:
         CheckpointError: Tensors are missing, unexpected or of another shape; the first five are named.
     """
-    from transformers import AutoConfig
-
-    from laya.model import DecisionModel
+    from laya.model import DecisionModel, Unfilled
 
     path = checkpoint.folder / CONFIG_FILE
-    try:
-        encoder_config = AutoConfig.from_pretrained(str(checkpoint.folder / "encoder"), trust_remote_code=False)
-        encoder = _encoder(encoder_config)
-    except Exception as error:  # transformers raises errors of many kinds for a config that is wrong
-        raise CheckpointError(f"{checkpoint.folder / _ENCODER_FILE} describes no encoder that can be built: {error}") from error
+    encoder = _encoder(checkpoint)
     act_costs = checkpoint.config.get("act_costs", {})
     head_layers = checkpoint.config.get("head_layers", 2)
     if not isinstance(act_costs, Mapping):
         raise CheckpointError(f"{path}: act_costs must map names to costs, not {act_costs!r}")
     if type(head_layers) is not int or head_layers < 0:
         raise CheckpointError(f"{path}: head_layers must be a number of layers, not {head_layers!r}")
-    model = DecisionModel(encoder, head_layers, n_act=len(act_costs) + 1)
+    with Unfilled():
+        model = DecisionModel(encoder, head_layers, n_act=len(act_costs) + 1)
     if hasattr(encoder, "pooler"):
         encoder.pooler = None
-    model.load_state_dict(_read_weights(checkpoint.folder / WEIGHTS_FILE, model))
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    path = checkpoint.folder / WEIGHTS_FILE
+    if weights is None:
+        # Copied, though mapping the file would be faster: a file that is cut short under a running agent would end its process.
+        with _open_weights(path) as file:
+            _check_names(path, {name: tuple(file.get_slice(name).get_shape()) for name in _names(file)}, wanted)
+            tensors = {name: _float(file.get_tensor(name), copy=True) for name in wanted}
+    else:
+        model.requires_grad_(False)
+        _check_names(path, {name: tuple(tensor.shape) for name, tensor in weights.items()}, wanted)
+        tensors = {name: _float(weights[name]) for name in wanted}
+    model.load_state_dict(tensors, assign=True)
     return model.eval()
 
 
-def _encoder(config: Any) -> Any:
-    from transformers import AutoModel
+def read_weights(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a weights file by name, in fp32, for `build_model` and `laya.Agent`, which check whether they are the right ones.
+
+    Those that are fp32 in the file map it, which takes neither time nor memory: they are for handing on. Whoever keeps them copies
+    them, since a file that is cut short while it is mapped ends the process that reads on.
+
+    Raises:
+        CheckpointError: The file cannot be read.
+    """
+    with _open_weights(path) as file:
+        return {name: _float(file.get_tensor(name)) for name in _names(file)}
+
+
+def weights_size(path: Path) -> int:
+    """Bytes that `read_weights` gives, from the file's head alone.
+
+    Raises:
+        CheckpointError: The file cannot be read.
+    """
+    with _open_weights(path) as file:
+        return sum(4 * math.prod(file.get_slice(name).get_shape()) for name in _names(file))
+
+
+def _encoder(checkpoint: Checkpoint) -> Any:
+    """The encoder, its parameters without memory where that can be had."""
+    with _no_collection():
+        from transformers import AutoConfig
+
+    from laya.model import Unfilled
 
     try:
-        return AutoModel.from_config(config, attn_implementation="sdpa", trust_remote_code=False)
-    except ValueError:  # some encoders (DeBERTa, MPNet) have attention of their own
-        return AutoModel.from_config(config, attn_implementation="eager", trust_remote_code=False)
+        config = AutoConfig.from_pretrained(str(checkpoint.folder / "encoder"), trust_remote_code=False)
+        try:
+            with Unfilled():
+                encoder = _new_encoder(config)
+            if not any(buffer.is_meta for buffer in encoder.buffers()):
+                return encoder
+        except (NotImplementedError, RuntimeError):  # it computes with what it has not been given yet
+            pass
+        return _new_encoder(config)
+    except Exception as error:  # transformers raises errors of many kinds for a config that is wrong
+        raise CheckpointError(f"{checkpoint.folder / _ENCODER_FILE} describes no encoder that can be built: {error}") from error
 
 
-def _read_weights(path: Path, model: DecisionModel) -> dict[str, torch.Tensor]:
-    """Reads the tensors that the model has, after checking every name and shape against it."""
+def _new_encoder(config: Any) -> Any:
+    with _no_collection():
+        import torch
+        from transformers import AutoModel
+
+        options: dict[str, Any] = {"dtype": torch.float32, "trust_remote_code": False}
+        try:
+            return AutoModel.from_config(config, attn_implementation="sdpa", **options)
+        except ValueError:  # some encoders (DeBERTa, MPNet) have attention of their own
+            return AutoModel.from_config(config, attn_implementation="eager", **options)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Lets no garbage be looked for meanwhile: importing transformers makes some 300,000 objects to look through, none garbage."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@contextmanager
+def _open_weights(path: Path) -> Iterator[Any]:
     from safetensors import SafetensorError, safe_open
 
-    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
     try:
         with safe_open(str(path), framework="pt") as file:
-            # `temperature` travels in the file too, but the config's are the ones that count.
-            found = {
-                name: tuple(file.get_slice(name).get_shape())
-                for name in file.keys()  # noqa: SIM118 the file object is no mapping
-                if name != "temperature" and not name.startswith(_UNUSED_ENCODER_PARTS)
-            }
-            problems = [
-                ("missing", [name for name in wanted if name not in found]),
-                ("unexpected", [name for name in found if name not in wanted]),
-                (
-                    "of another shape",
-                    [f"{name} {found[name]}, not {shape}" for name, shape in wanted.items() if found.get(name, shape) != shape],
-                ),
-            ]
-            told = [f"{len(names)} {what} ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})" for what, names in problems if names]
-            if told:
-                raise CheckpointError(f"{path} does not fit its config: tensors {'; '.join(told)}")
-            with warnings.catch_warnings():
-                # The tensors are copied into the model at once, so that they map a read-only file does no harm.
-                warnings.filterwarnings("ignore", message=".*not writable.*")
-                return {name: file.get_tensor(name).float() for name in wanted}
-    except SafetensorError as error:
+            yield file
+    except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is not a safetensors file: {error}") from error
+
+
+def _names(file: Any) -> list[str]:
+    # `temperature` travels in the file too, but the config's are the ones that count.
+    return [name for name in file.keys() if name != "temperature" and not name.startswith(_UNUSED_ENCODER_PARTS)]  # noqa: SIM118
+
+
+def _check_names(path: Path, found: Mapping[str, tuple[int, ...]], wanted: Mapping[str, tuple[int, ...]]) -> None:
+    problems = [
+        ("missing", [name for name in wanted if name not in found]),
+        ("unexpected", [name for name in found if name not in wanted]),
+        ("of another shape", [f"{name} {found[name]}, not {shape}" for name, shape in wanted.items() if found.get(name, shape) != shape]),
+    ]
+    told = [f"{len(names)} {what} ({', '.join(names[:5])}{', ...' if len(names) > 5 else ''})" for what, names in problems if names]
+    if told:
+        raise CheckpointError(f"{path} does not fit its config: tensors {'; '.join(told)}")
+
+
+def _float(tensor: torch.Tensor, copy: bool = False) -> torch.Tensor:
+    import torch
+
+    return tensor.to(torch.float32, copy=copy)

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812 the name that every reader of torch code knows
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 HEAD_WIDTH = 64
 """Hidden units an attention head of the decision head has."""
 _ACT_FEATURES = 4
+
+
+class Unfilled(TorchFunctionMode):
+    """While it is entered, what this thread builds has parameters without memory or values, on torch's meta device.
+
+    Parameters start as ``torch.empty``, and buffers, which no file holds, from numbers (arange, zeros, full): so taking the memory
+    from the former alone leaves the latter real and right, where building on the meta device would lose them. Other threads
+    notice nothing.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        options = dict(kwargs or {})
+        if func is torch.empty:
+            options["device"] = "meta"
+        return func(*args, **options)
 
 
 class _SelfAttention(nn.Module):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from laya.answers import Result
+from laya.engine.errors import OutOfMemoryError
 from laya.hooks.call import Results, serving
 from laya.hooks.context import PredictContext
 from laya.options import checked_lang, langs_of
@@ -83,18 +84,30 @@ def shared_passes(agent: AgentLike, contexts: list[PredictContext], options: dic
             passes.setdefault((parse_questions(ctx.questions), ctx.max_len, ctx.head_max_len), []).append(index)
         except Exception as error:
             outcomes[index] = error
-    for (_, max_len, head_max_len), members in passes.items():
-        states = [state for index in members for state in contexts[index].states]
-        lang = [code for index in members for code in langs[index]]
-        try:
-            with serving(contexts[index].run_id for index in members):
-                shared = {"max_len": max_len, "head_max_len": head_max_len, "lang": lang}
-                results = agent.predict_batch(states, contexts[members[0]].questions, **shared, **options)
-            if len(results) != len(states):
-                raise ValueError(f"{len(results)} results for {len(states)} states: a hook of the agent gave or left too few or too many")
-        except Exception as error:
-            outcomes.update(dict.fromkeys(members, error))
-        else:
-            remaining = iter(results)
-            outcomes.update({index: [next(remaining) for _ in contexts[index].states] for index in members})
+    for members in passes.values():
+        answered = _pass(agent, [contexts[index] for index in members], [langs[index] for index in members], options)
+        outcomes.update(zip(members, answered, strict=True))
     return [outcomes[index] for index in range(len(contexts))]
+
+
+def _pass(
+    agent: AgentLike, contexts: list[PredictContext], langs: list[list[str | None]], options: dict[str, Any]
+) -> list[Results | BaseException]:
+    """Answers contexts of equal questions and budgets together; alone, where together they hold a row that memory has no room for."""
+    first = contexts[0]
+    states = [state for ctx in contexts for state in ctx.states]
+    shared = {"max_len": first.max_len, "head_max_len": first.head_max_len, "lang": [code for codes in langs for code in codes]}
+    try:
+        with serving(ctx.run_id for ctx in contexts):
+            results = agent.predict_batch(states, first.questions, **shared, **options)
+        if len(results) != len(states):
+            raise ValueError(f"{len(results)} results for {len(states)} states: a hook of the agent gave or left too few or too many")
+    except OutOfMemoryError as error:
+        if len(contexts) == 1:
+            return [error]
+    except Exception as error:
+        return [error] * len(contexts)
+    else:
+        remaining = iter(results)
+        return [[next(remaining) for _ in ctx.states] for ctx in contexts]
+    return [_pass(agent, [ctx], [codes], options)[0] for ctx, codes in zip(contexts, langs, strict=True)]

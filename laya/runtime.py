@@ -8,7 +8,8 @@ from typing import Any
 
 from laya.answers import MODEL_NAME, Result, decode_answer
 from laya.confidence import ConfidenceGate, MinConfidence
-from laya.engine.base import Engine
+from laya.engine.base import Engine, Observer
+from laya.engine.stats import EngineStats
 from laya.fitting import CalibrationRecord, right_slots
 from laya.hooks.call import Results, results_of, run_call, served_requests
 from laya.hooks.context import PredictContext
@@ -75,12 +76,29 @@ class AgentRuntime(HookRegistry):
         """Tokens kept for instructions and options, where a call does not say otherwise."""
         return self._budgets.head_max_len
 
+    @property
+    def size_bytes(self) -> int:
+        """What the network's weights hold; 0 where that is not known."""
+        return self._engine.size_bytes
+
     def describe(self) -> dict[str, str]:
         """The agent's checkpoint, device and precision."""
         return {"model_id": self.model_id, **self._engine.describe()}
 
+    def stats(self) -> EngineStats:
+        """What the agent's engine has done and what waits for it."""
+        return self._engine.stats()
+
+    def observe(self, callback: Observer | None) -> None:
+        """Has a callback told of each forward pass, in the place of any earlier one; None for nobody. One that raises does no harm."""
+        self._engine.observer = callback
+
+    def warm_up(self) -> None:
+        """Runs what a first call would otherwise pay for; on a GPU also a full pass, so that trouble with memory shows now."""
+        self._engine.warm_up(self.max_len)
+
     def close(self) -> None:
-        """Frees the device's memory; the agent cannot be used afterwards."""
+        """Frees the device's memory; the agent cannot be used afterwards, and calls that wait for it fail."""
         self._engine.close()
 
     def predict_batch(

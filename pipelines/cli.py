@@ -38,6 +38,7 @@ def cli() -> None:
     laya predict "Where is my parcel?" --questions tickets       ask about one text
     laya route "Wo ist mein Paket?"                              which checkpoint would answer
     laya export-onnx --model mini --output mini.onnx             the network for onnxruntime, without torch
+    laya status                                                  what the routers of a running Ray do
     """
 
 
@@ -227,6 +228,30 @@ def export_onnx(
         print_cost(measure_cost(Agent(model), ONNXAgent(model, output), sample), sample.questions, Console())
 
 
+@cli.command(context_settings=_HELP, short_help="Show what the routers of a running Ray do.")
+@click.option(
+    "--address", metavar="ADDRESS", help="Ray cluster to look at, HOST:PORT. Default: what RAY_ADDRESS names, or one on this machine."
+)
+@click.option("--router", metavar="NAME", help="Show only the router of this name.")
+@click.option("--interval", default=1.0, show_default=True, type=click.FloatRange(0.1), metavar="SECONDS", help="Time between two looks.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, once.")
+def status(address: str | None, router: str | None, interval: float, as_json: bool) -> None:
+    """Show what the routers of a running Ray do: nodes, checkpoints, and each replica with its load and memory.
+
+    On a terminal the tables are drawn anew until Ctrl-C; elsewhere they are printed once. Queue counts rows that wait in a replica,
+    waiting are requests that no replica has taken yet. Below 96 columns pids and each replica's weights are left out.
+
+    \b
+    laya status
+    laya status --address 10.0.0.5:6379 --json
+    """
+    from rich.console import Console
+
+    from pipelines.status import show_status
+
+    show_status(address, router, as_json, interval, Console())
+
+
 @cli.group(context_settings=_HELP)
 def dataset() -> None:
     """Build data sets from what is on this machine."""
@@ -286,6 +311,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _fail(f"laya: {error.format_message()}")
     except (InputError, CheckpointError) as error:
         _fail(f"laya: {error}")
+    except (KeyboardInterrupt, click.Abort):  # before RuntimeError, which an Abort is
+        sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
         sys.exit(1)  # whoever was reading has gone
     except OSError as error:
@@ -300,8 +327,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         click.echo(f"laya: {error}; what was committed stays, and the same command goes on there", err=True)
         sys.exit(1)
-    except (KeyboardInterrupt, click.Abort):
-        sys.exit(EXIT_INTERRUPTED)
 
 
 def _fail(message: str) -> None:

@@ -2,77 +2,83 @@
 
 from __future__ import annotations
 
-import threading
+import logging
+import traceback
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from laya.engine.packing import pack
+from laya.engine.batches import PaddedBatch, RowScore, pad_batch
+from laya.engine.errors import DeviceLostError, OutOfMemoryError, closed, first_line
+from laya.engine.queue import PassQueue
+from laya.engine.stats import EngineStats, PassReport
 from laya.sequences import TokenSequence
+
+__all__ = ["CPU_TOKEN_BUDGET", "GPU_TOKEN_BUDGET", "BatchingEngine", "Engine", "Observer", "PaddedBatch", "RowScore", "closed", "pad_batch"]
 
 CPU_TOKEN_BUDGET = 2048
 """Padded tokens of a pass on a CPU: enough to keep the cores busy, little enough that activations stay in cache."""
 GPU_TOKEN_BUDGET = 65536
 """Padded tokens of a pass on a GPU."""
 
+WARM_UP_TOKENS = 16
+"""Tokens of the short row that warms an engine up."""
 
-@dataclass(frozen=True, slots=True)
-class RowScore:
-    """What the model says of one row.
+Observer = Callable[[PassReport], None]
+"""Is told of each pass that gave scores, on the thread that ran it; that of two passes may overlap."""
 
-    Attributes:
-        logits: One a slot, in slot order.
-        act_probability: How likely it is right to act on the top option.
-    """
-
-    logits: list[float]
-    act_probability: float
-
-
-@dataclass(frozen=True, slots=True)
-class PaddedBatch:
-    """Rows as arrays of one length.
-
-    Attributes:
-        ids: [B, L] token ids, padded at the end.
-        mask: [B, L] 1 where a token stands; None if nothing is padded.
-        type_ids: [B].
-        markers: [B, K] marker positions, 0 where a row has fewer options.
-        marker_mask: [B, K] True where there is an option.
-    """
-
-    ids: npt.NDArray[np.int64]
-    mask: npt.NDArray[np.int64] | None
-    type_ids: npt.NDArray[np.int64]
-    markers: npt.NDArray[np.int64]
-    marker_mask: npt.NDArray[np.bool_]
+_log = logging.getLogger("laya.engine")
 
 
 class Engine(Protocol):
-    """Runs a checkpoint's network on one device."""
+    """Runs a checkpoint's network on one device.
+
+    Attributes:
+        observer: Called after each pass; one that raises is logged and does no harm. None for nobody.
+        size_bytes: What the network's weights hold; 0 where that is not known.
+    """
+
+    observer: Observer | None
+    size_bytes: int
 
     def score(self, rows: Sequence[TokenSequence], max_rows: int | None = None, sort: bool = True) -> list[RowScore]:
-        """Scores rows and returns one RowScore each, in order.
+        """Scores rows and returns one RowScore each, in order; calls from several threads share forward passes.
 
         Args:
             rows: The sequences.
-            max_rows: Most rows of one forward pass; None leaves it to the engine's token budget.
-            sort: Whether rows of like length may share a pass; False keeps them in order.
+            max_rows: Most rows of one forward pass; None leaves it to the engine's token budget. With it, no other call's rows join.
+            sort: Whether rows of like length may share a pass; False keeps them in order, and other calls' rows out.
+
+        Raises:
+            laya.OutOfMemoryError: One of the rows does not fit into the device's memory alone.
+            laya.DeviceLostError: The device is of no use to this process any more.
+            laya.DeadlineExceededError: The deadline of the block passed before the call's turn came; see `laya.deadline`.
+            laya.deadlines.CancelledRequestError: The call was given up before its turn came; see `laya.deadlines.cancellable`.
+            RuntimeError: The engine was closed.
+        """
+
+    def stats(self) -> EngineStats:
+        """What the engine has done and what waits for it."""
+
+    def warm_up(self, length: int) -> None:
+        """Runs what a first call would otherwise pay for; on a GPU also a full pass, so that trouble with memory shows now.
+
+        Args:
+            length: Tokens of the longest row that will come.
         """
 
     def describe(self) -> dict[str, str]:
         """Device, precision and kind of the engine."""
 
     def close(self) -> None:
-        """Frees the device's memory; the engine cannot be used afterwards."""
+        """Frees the device's memory; the engine cannot be used afterwards, and calls that wait for it fail."""
 
 
 class BatchingEngine(ABC):
     """Cuts rows into padded batches under a token budget; what runs a batch is the derived engine's business.
+
+    A batch that does not fit into memory is split, and the budget lowered for all that comes after it.
 
     Args:
         pad_id: Token id that fills short rows.
@@ -80,44 +86,108 @@ class BatchingEngine(ABC):
     """
 
     def __init__(self, pad_id: int, token_budget: int) -> None:
-        self.token_budget = token_budget
+        self.observer: Observer | None = None
+        self.size_bytes = 0
         self._pad_id = pad_id
-        # One pass at a time: two would share the cores (or the GPU) and double the memory, and gain nothing.
-        self._turn = threading.Lock()
+        self._queue = PassQueue(token_budget)
+
+    @property
+    def token_budget(self) -> int:
+        """Padded tokens of one forward pass. One row always goes, however long."""
+        return self._queue.token_budget
+
+    @token_budget.setter
+    def token_budget(self, tokens: int) -> None:
+        self._queue.token_budget = tokens
 
     def score(self, rows: Sequence[TokenSequence], max_rows: int | None = None, sort: bool = True) -> list[RowScore]:
         """Scores rows and returns one RowScore each, in order; see `Engine`."""
-        scores: list[RowScore | None] = [None] * len(rows)
-        for batch in pack([len(row.ids) for row in rows], self.token_budget, max_rows, sort):
-            padded = pad_batch([rows[index] for index in batch], self._pad_id)
-            with self._turn:
-                logits, act = self._run(padded)
-            for index, row_logits, row_act in zip(batch, logits, act, strict=True):
-                scores[index] = RowScore(row_logits[: len(rows[index].markers)], row_act)
-        return [score for score in scores if score is not None]
+        return self._queue.score(rows, max_rows, sort, self)
+
+    def forward(self, rows: Sequence[TokenSequence]) -> list[RowScore]:
+        """Scores rows in one pass; for the queue, which lets one in at a time.
+
+        Raises:
+            laya.OutOfMemoryError: They do not fit into memory together.
+            laya.DeviceLostError: The device is of no use any more; every later call fails with the same.
+        """
+        try:
+            logits, act = self._run(pad_batch(rows, self._pad_id))
+        except Exception as error:
+            if not self._out_of_memory(error):
+                self._check_device(error)
+                raise
+            reason = first_line(error)
+            _let_go(error)
+        else:
+            return [RowScore(found[: len(row.markers)], share) for row, found, share in zip(rows, logits, act, strict=True)]
+        # Only here, where the error is gone, does nothing hold the tensors of the pass any more.
+        self._free_memory()
+        longest = max(len(row.ids) for row in rows)
+        raise OutOfMemoryError(
+            f"a row of {longest} tokens does not fit into the memory of {self._place()} ({reason}): "
+            "give a smaller max_len, free memory there, or take another device"
+        )
+
+    def report(self, report: PassReport) -> None:
+        """Tells the observer of a pass."""
+        observer = self.observer
+        if observer is None:
+            return
+        try:
+            observer(report)
+        except Exception:
+            _log.exception("the observer of an engine failed; the pass that it was told of is not affected")
+
+    def stats(self) -> EngineStats:
+        """What the engine has done and what waits for it."""
+        return self._queue.stats()
+
+    def warm_up(self, length: int) -> None:
+        """One pass over a short row, and on a GPU one of the whole token budget; see `Engine`."""
+        self.score([self._blank(min(length, WARM_UP_TOKENS))])
+        if self._place() != "cpu":
+            self.score([self._blank(length)] * max(1, self.token_budget // length))
+
+    def close(self) -> None:
+        """Ends the calls that wait; derived engines free their memory too."""
+        self._queue.shut(closed)
+
+    def _blank(self, length: int) -> TokenSequence:
+        return TokenSequence([self._pad_id] * length, [0], 0)
+
+    def _check_device(self, error: Exception) -> None:
+        """Raises DeviceLostError from an error that says so."""
+        if self._device_lost(error):
+            lost = f"{self._place()} is lost to this process ({first_line(error)}): start the process again"
+            self._queue.shut(partial(DeviceLostError, lost))
+            raise DeviceLostError(lost) from error
 
     @abstractmethod
     def _run(self, batch: PaddedBatch) -> tuple[list[list[float]], list[float]]:
         """One forward pass: logits [B, K] and act probabilities [B]."""
 
+    def _place(self) -> str:
+        """The device's name: "cpu", or that of a GPU."""
+        return "cpu"
 
-def pad_batch(rows: Sequence[TokenSequence], pad_id: int) -> PaddedBatch:
-    """Lays rows out as arrays."""
-    length = max(len(row.ids) for row in rows)
-    options = max(len(row.markers) for row in rows)
-    ids = np.full((len(rows), length), pad_id, dtype=np.int64)
-    mask = np.zeros((len(rows), length), dtype=np.int64)
-    markers = np.zeros((len(rows), options), dtype=np.int64)
-    marker_mask = np.zeros((len(rows), options), dtype=np.bool_)
-    for index, row in enumerate(rows):
-        ids[index, : len(row.ids)] = row.ids
-        mask[index, : len(row.ids)] = 1
-        markers[index, : len(row.markers)] = row.markers
-        marker_mask[index, : len(row.markers)] = True
-    type_ids = np.array([row.type_id for row in rows], dtype=np.int64)
-    return PaddedBatch(ids, None if mask.all() else mask, type_ids, markers, marker_mask)
+    def _out_of_memory(self, error: Exception) -> bool:
+        """Whether an error of a pass says that it did not fit into memory."""
+        return isinstance(error, MemoryError)
+
+    def _device_lost(self, error: Exception) -> bool:  # noqa: ARG002 for derived engines
+        """Whether an error of a pass, other than one of memory, says that no later one can succeed."""
+        return False
+
+    def _free_memory(self) -> None:  # noqa: B027 an engine may have nothing to give
+        """Gives back what the device's allocator keeps for later."""
 
 
-def closed() -> RuntimeError:
-    """What a call of an engine that was closed ends in."""
-    return RuntimeError("this agent was closed, or a Router has unloaded it: load it again")
+def _let_go(error: BaseException) -> None:
+    """Empties the frames that an error and those it came from hold: what stands in a circle would outlive the error."""
+    chain: list[BaseException] = []
+    link: BaseException | None = error
+    while link is not None and all(link is not known for known in chain):
+        chain.append(link)
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime as ort
 
-from laya.engine.base import CPU_TOKEN_BUDGET, GPU_TOKEN_BUDGET, BatchingEngine, PaddedBatch, closed
+from laya.engine.base import CPU_TOKEN_BUDGET, GPU_TOKEN_BUDGET, BatchingEngine
+from laya.engine.batches import PaddedBatch
+from laya.engine.errors import closed
 from laya.files import CheckpointError
 
 INPUTS = ("ids", "mask", "type_ids", "markers", "marker_mask")
@@ -22,6 +24,9 @@ PRECISION_KEY = "laya.precision"
 """Metadata of the file: float32 or int8."""
 
 _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
+
+_OUT_OF_MEMORY = ("failed to allocate memory", "bfcarena", "out of memory", "bad_alloc")
+_LOST = ("cuda failure", "cuda error", "device-side assert", "an illegal memory access", "uncorrectable ecc")
 
 
 def pick_provider(device: str | None) -> tuple[str, str]:
@@ -83,6 +88,7 @@ class OnnxEngine(BatchingEngine):
             raise CheckpointError(f"{path} was exported from another checkpoint (other encoder or tokenizer): export this one's")
         if weights and known.get(WEIGHTS_KEY) != weights:
             raise CheckpointError(f"{path} was exported from this checkpoint with other weights than it has now: export it again")
+        self.size_bytes = path.stat().st_size
         self.precision = known.get(PRECISION_KEY, "float32")
         self._session: ort.InferenceSession | None = session
 
@@ -94,10 +100,26 @@ class OnnxEngine(BatchingEngine):
         logits, act = self._session.run(OUTPUTS, dict(zip(INPUTS, arrays, strict=True)))
         return logits.tolist(), act[:, 0].tolist()
 
+    def _place(self) -> str:
+        return self.device
+
+    def _out_of_memory(self, error: Exception) -> bool:
+        return isinstance(error, MemoryError) or _says(error, _OUT_OF_MEMORY)
+
+    def _device_lost(self, error: Exception) -> bool:
+        return _says(error, _LOST)
+
     def describe(self) -> dict[str, str]:
         """Device, precision and kind of the engine."""
         return {"engine": "onnxruntime", "device": self.device, "precision": self.precision}
 
     def close(self) -> None:
         """Frees the network's memory; the engine cannot be used afterwards."""
+        super().close()
         self._session = None
+
+
+def _says(error: Exception, signs: tuple[str, ...]) -> bool:
+    """Whether an error that onnxruntime raised says one of these; its classes stand for kinds of calls, not of troubles."""
+    text = str(error).lower()
+    return (isinstance(error, RuntimeError) or type(error).__module__.startswith("onnxruntime")) and any(sign in text for sign in signs)

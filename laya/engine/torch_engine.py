@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import torch
 
-from laya.engine.base import CPU_TOKEN_BUDGET, GPU_TOKEN_BUDGET, BatchingEngine, PaddedBatch, closed
+from laya.engine.base import CPU_TOKEN_BUDGET, GPU_TOKEN_BUDGET, BatchingEngine
+from laya.engine.batches import PaddedBatch
+from laya.engine.errors import closed
 from laya.files import CheckpointError
 from laya.model import DecisionModel
 
 _AMP_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": None}
+
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "cublas_status_alloc_failed", "cudnn_status_alloc_failed")
+"""What errors say that have no class of their own: those of the CPU's allocator, of MPS, and of libraries on a GPU."""
+_LOST = ("device-side assert", "an illegal memory access", "uncorrectable ecc")
 
 
 def pick_device(device: str | None) -> torch.device:
@@ -68,6 +74,7 @@ class TorchEngine(BatchingEngine):
         super().__init__(pad_id, token_budget or (CPU_TOKEN_BUDGET if device.type == "cpu" else GPU_TOKEN_BUDGET))
         self.device = device
         self.autocast = autocast
+        self.size_bytes = sum(parameter.nbytes for parameter in model.parameters())
         placed = model.eval().requires_grad_(False).to(device)
         self._forward: Any = torch.compile(placed, dynamic=True) if compile_model else placed
 
@@ -86,12 +93,34 @@ class TorchEngine(BatchingEngine):
     def _precision(self) -> AbstractContextManager[object]:
         return nullcontext() if self.autocast is None else torch.autocast(self.device.type, self.autocast)
 
+    def _place(self) -> str:
+        return str(self.device)
+
+    def _out_of_memory(self, error: Exception) -> bool:
+        if isinstance(error, MemoryError | torch.OutOfMemoryError):
+            return True
+        text = str(error).lower()
+        return isinstance(error, RuntimeError) and any(sign in text for sign in _OUT_OF_MEMORY)
+
+    def _device_lost(self, error: Exception) -> bool:
+        if isinstance(error, getattr(torch, "AcceleratorError", ())):  # an older torch has none
+            return True
+        text = str(error).lower()
+        return isinstance(error, RuntimeError) and (text.startswith("cuda error") or any(sign in text for sign in _LOST))
+
+    def _free_memory(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        elif self.device.type == "mps":
+            torch.mps.empty_cache()
+
     def describe(self) -> dict[str, str]:
         """Device, precision and kind of the engine."""
         return {"engine": "torch", "device": str(self.device), "precision": str(self.autocast or torch.float32).removeprefix("torch.")}
 
     def close(self) -> None:
         """Frees the device's memory; the engine cannot be used afterwards."""
+        super().close()
         self._forward = None
-        if self.device.type == "cuda":
-            torch.cuda.empty_cache()
+        with suppress(RuntimeError):  # a device that is lost has nothing to give back
+            self._free_memory()

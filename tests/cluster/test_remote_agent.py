@@ -5,20 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
-from cluster import remote_agent
+from cluster.asking import RouterHandle
 from cluster.messages import LifecycleEvent, Placement, RouterReply
 from cluster.remote_agent import RemoteAgent
-
-
-class Remote:
-    """A method of an actor."""
-
-    def __init__(self, answer: Callable[..., Any]) -> None:
-        self.remote = answer
+from laya.names import find_source
 
 
 class RouterStub:
@@ -28,27 +22,28 @@ class RouterStub:
         self.asked = 0
         self.touched = 0
         self.answers: list[Callable[[], RouterReply[Placement]]] = []
-        self.place = Remote(self._place)
-        self.touch = Remote(self._touch)
         self._lock = threading.Lock()
 
-    def _place(self, checkpoint: str) -> Callable[[], RouterReply[Placement]]:
+    def ask(self, method: str, *arguments: Any) -> Any:
+        if method == "touch":
+            self.touched += 1
+            return None
         with self._lock:
             self.asked += 1
-            return self.answers.pop(0)
-
-    def _touch(self, checkpoint: str) -> Callable[[], None]:
-        self.touched += 1
-        return lambda: None
+            answer = self.answers.pop(0)
+        return answer()
 
 
 def placed(*events: LifecycleEvent) -> Callable[[], RouterReply[Placement]]:
     return lambda: RouterReply(Placement(1, {0: object()}), None, list(events))
 
 
+def remote_agent(router: RouterStub, told: Callable[[Any], None]) -> RemoteAgent:
+    return RemoteAgent(cast("RouterHandle", router), "english", find_source("english"), told)
+
+
 @pytest.fixture
-def router(monkeypatch: pytest.MonkeyPatch) -> RouterStub:
-    monkeypatch.setattr(remote_agent, "get", lambda answer: answer())
+def router() -> RouterStub:
     return RouterStub()
 
 
@@ -59,7 +54,7 @@ def told() -> list[LifecycleEvent]:
 
 @pytest.fixture
 def agent(router: RouterStub, told: list[LifecycleEvent]) -> RemoteAgent:
-    return RemoteAgent(router, "english", told.extend)
+    return remote_agent(router, told.extend)
 
 
 def test_what_is_known_is_not_asked_again_unless_it_must_be(agent: RemoteAgent, router: RouterStub) -> None:
@@ -102,7 +97,7 @@ def test_leaving_forgets_only_the_placement_that_was_used(agent: RemoteAgent, ro
     router.answers = [placed(), placed()]
     old = agent.place()
     new = agent.place(fresh=True)
-    agent._leave(old, 0)
+    agent._drop(old)
     assert agent.place() is new
     assert router.asked == 2
 
@@ -119,7 +114,7 @@ def test_a_hook_that_fails_never_hides_why_the_load_failed(router: RouterStub) -
     def fail(events: Any) -> None:
         raise KeyError("hook")
 
-    agent = RemoteAgent(router, "english", fail)
+    agent = remote_agent(router, fail)
     router.answers = [lambda: RouterReply(None, ValueError("broken"), [LifecycleEvent("on_evict", "multilingual")])]
     with pytest.raises(ValueError, match="broken") as caught:
         agent.place()

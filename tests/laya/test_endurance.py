@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import laya
+from tests.conformance.support import assert_close
 
 TEAM = {"type": "choice", "instructions": "Which team?", "criteria": {"billing": "money", "technical": "faults", "other": "else"}}
 URGENCY = {"type": "score", "instructions": "How urgent?", "criteria": ["can wait", "this week", "today"]}
@@ -60,7 +61,10 @@ def router_calls(router: Any) -> list[Call]:
 
 
 def check_threads(calls: list[Call], threads: int, each: int) -> None:
-    """Runs calls in random order on many threads; every answer must be exactly the serial one."""
+    """Runs calls in random order on many threads; every answer must be the serial one.
+
+    Calls that meet share forward passes, so numbers may differ by what another padding rounds otherwise.
+    """
     expected = [call() for call in calls]
     wrong: list[tuple[int, Any]] = []
     start = threading.Barrier(threads)
@@ -71,11 +75,9 @@ def check_threads(calls: list[Call], threads: int, each: int) -> None:
         for _ in range(each):
             index = order.randrange(len(calls))
             try:
-                found = calls[index]()
+                assert_close(calls[index](), expected[index], tolerance=2e-4)
             except Exception as error:
-                found = error
-            if found != expected[index]:
-                wrong.append((index, found))
+                wrong.append((index, error))
 
     workers = [threading.Thread(target=work, args=(seed,)) for seed in range(threads)]
     for worker in workers:

@@ -1,0 +1,307 @@
+"""What a router actor does about its residency's commands: agents are started, drained, closed, watched and found again."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+import ray
+from ray.exceptions import RayActorError, RayTaskError
+
+from cluster.commands import Abort, Close, Command, Drain, Grant, Load, Refuse
+from cluster.diary import Diary
+from cluster.fleet import SCHEDULE_S, Agent, Fleet
+from cluster.guests import ReplicaState
+from cluster.hosting import RouterConfig, resolve_hooks
+from cluster.messages import AgentId, LifecycleEvent, Notice, Placement
+from cluster.metrics import RouterMetrics
+from cluster.residency import Residency
+from cluster.slots import Slots
+from cluster.weights import Shelf
+
+_TICK_S = 0.5
+"""Seconds between two looks round: how fresh the agents' last use is known, and how soon a death or a drain is noticed."""
+_LOOKS = 16
+"""Agents looked at in one tick; with more of them, each is looked at less often, so that a large fleet costs no more than a small one."""
+_FRESH_S = 0.05
+"""Seconds for which what an agent said is fresh enough to decide who has to leave."""
+_DEATHS = 3
+"""Agents of one checkpoint that may die while loading, one after the other, before those who wait are told."""
+
+log = logging.getLogger("laya.cluster")
+
+
+class AgentDiedError(RuntimeError):
+    """A checkpoint's agents die before they are ready; out of memory is the usual reason."""
+
+
+class House:
+    """The residency's commands carried out on a fleet of agents.
+
+    What it knows it can learn again: its process may end at any time, and the next one asks the agents who they are.
+
+    Args:
+        config: What the router actor was made with.
+    """
+
+    def __init__(self, config: RouterConfig) -> None:
+        self.sources = dict(config.sources)
+        self.residency = Residency(
+            config.slots, config.min_residency_s, time.monotonic, config.capacity_bytes, config.busy_depth, idle_s=config.idle_s
+        )
+        self.slots = Slots(config)
+        self.fleet = Fleet(config)
+        self.diary = Diary(resolve_hooks(config.hooks))
+        self.done: Counter[str] = Counter()
+        self.failures: dict[str, Exception] = {}
+        self._config = config
+        self._metrics = RouterMetrics(config.name)
+        self._shelf = Shelf()
+        self._tickets = itertools.count()
+        self._waiting: dict[int, asyncio.Future[Placement]] = {}
+        self._changed = asyncio.Condition()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._deaths: Counter[str] = Counter()
+        self._closing: set[int] = set()  # replicas whose death is meant and waited for
+
+    async def open(self, restarted: bool) -> None:
+        """Takes over the agents of an earlier life, or ends those that a router of this name has left behind; then watches over them."""
+        for found in await self.fleet.find():
+            if restarted:
+                self._adopt(found)
+            else:
+                ray.kill(found.handle, no_restart=True)
+        for name, hosting in self._config.hosting.items():
+            self.perform(self.residency.describe(name, hosting.min_replicas, hosting.max_replicas, hosting.size_bytes))
+        for agent in list(self.fleet.agents.values()):
+            if agent.report is not None and agent.report.notice.least:
+                self.perform(self.residency.scale(agent.id.checkpoint, agent.report.notice.least))
+        self._spawn(self._watch())
+
+    def _adopt(self, agent: Agent) -> None:
+        report, checkpoint = agent.report, agent.id.checkpoint
+        if report is None:
+            return
+        self.sources.setdefault(checkpoint, agent.id.source)
+        self.fleet.agents[agent.id.replica] = agent
+        if agent.id.bundle is not None:
+            self.slots.adopt(agent.id.replica, agent.id.bundle)
+        state = ReplicaState.DRAINING if report.draining else ReplicaState.READY if report.loaded else ReplicaState.LOADING
+        self.residency.epoch = max(self.residency.epoch, report.notice.epoch)
+        self.perform(self.residency.adopt(agent.id.replica, checkpoint, state, report.size_bytes))
+        if report.notice.pinned:
+            self.residency.pin(checkpoint)
+        if state is ReplicaState.LOADING:
+            self._spawn(self._finish_load(agent.id.replica, checkpoint))
+
+    async def placed(self, checkpoint: str) -> Placement:
+        """Where a checkpoint can be asked, after loading it if it must be."""
+        if not self.residency.ready(checkpoint):
+            await self.look_at(self.fleet.agents, _FRESH_S)  # somebody may have to go for it: who, their last use decides
+        ticket = next(self._tickets)
+        granted: asyncio.Future[Placement] = asyncio.get_running_loop().create_future()
+        self._waiting[ticket] = granted
+        try:
+            self.perform(self.residency.place(checkpoint, ticket))
+            return await granted
+        finally:
+            del self._waiting[ticket]
+            self.residency.abandon(checkpoint, ticket)
+
+    async def see_off(self, leaving: list[int], commands: list[Command]) -> list[LifecycleEvent]:
+        """Performs commands that make replicas leave, and returns their evictions once they are gone, for one request to tell."""
+        mine, events = self.diary.expect(leaving)
+        self.perform(commands)
+        await self.until(lambda: not any(replica in self.residency.replicas for replica in leaving))
+        self.diary.forget(mine)
+        return events
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Waits until something holds, which is looked at whenever a replica has come or gone."""
+        async with self._changed:
+            await self._changed.wait_for(holds)
+
+    def placement(self, replicas: Iterable[int]) -> Placement:
+        """Where these replicas can be asked."""
+        return Placement(self.residency.epoch, {replica: self.fleet.agents[replica].handle for replica in replicas})
+
+    def announce(self, checkpoint: str) -> None:
+        """Leaves with a checkpoint's agents what is true of it now."""
+        guest = self.residency.book.guest(checkpoint)
+        self.fleet.notify(list(guest.replicas), Notice(self.residency.epoch, guest.least, guest.pinned))
+
+    def perform(self, commands: list[Command]) -> None:
+        """Carries commands out; what takes time goes on in the background and is answered to the residency when it has ended."""
+        for command in commands:
+            match command:
+                case Load(replica, checkpoint):
+                    self._spawn(self._load(replica, checkpoint))
+                case Abort(replica):
+                    self.fleet.kill(replica)
+                    self._spawn(self._bury(replica))
+                case Drain(replica):
+                    self._spawn(self._drain(replica))
+                case Close(replica, checkpoint):
+                    self._spawn(self._close(replica, checkpoint))
+                case Grant(ticket, replicas):
+                    if (waiting := self._waiting.get(ticket)) is not None and not waiting.done():
+                        waiting.set_result(self.placement(replicas))
+                case Refuse(ticket, error):
+                    if (waiting := self._waiting.get(ticket)) is not None and not waiting.done():
+                        waiting.set_exception(error)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _load(self, replica: int, checkpoint: str) -> None:
+        try:
+            await self.slots.reserve(SCHEDULE_S)
+            if replica not in self.residency.replicas:  # there is no slot for it any more
+                return
+            placing = self.slots.take(replica)
+            agent = AgentId(self._config.name, replica, checkpoint, self.sources[checkpoint], self.slots.bundle(replica))
+            self.fleet.start(agent, placing)
+        except Exception as error:
+            await self._fail(replica, checkpoint, error)
+        else:
+            await self._finish_load(replica, checkpoint)
+
+    async def _finish_load(self, replica: int, checkpoint: str) -> None:
+        begun = time.monotonic()
+        try:
+            loaded = await self.fleet.load(replica, self._shelf)
+        except RayActorError as error:
+            if replica not in self.residency.replicas:  # its death was meant
+                return
+            self._deaths[checkpoint] += 1
+            log.warning("an agent of checkpoint %r died while it was loading", checkpoint)
+            if self._deaths[checkpoint] < _DEATHS:
+                await self._bury(replica)  # whoever waits still waits: it is tried again
+            else:
+                died = AgentDiedError(f"{_DEATHS} agents of checkpoint {checkpoint!r} died loading: {error}")
+                await self._fail(replica, checkpoint, died)
+        except Exception as error:
+            self.fleet.kill(replica)
+            await self._fail(replica, checkpoint, error.cause if isinstance(error, RayTaskError) else error)
+        else:
+            self.done["loads"] += 1
+            self._deaths.pop(checkpoint, None)
+            self._metrics.loaded(checkpoint, time.monotonic() - begun)
+            self.diary.loaded(checkpoint)
+            self.perform(self.residency.loaded(replica, loaded.size_bytes))
+            self.announce(checkpoint)
+            await self._tell()
+
+    async def _fail(self, replica: int, checkpoint: str, failure: Exception) -> None:
+        self.failures[checkpoint] = failure
+        self._deaths.pop(checkpoint, None)
+        self._metrics.load_failed(checkpoint, failure)
+        self.slots.leave(replica)
+        self.fleet.agents.pop(replica, None)
+        self.perform(self.residency.failed(replica, failure))
+        await self._tell()
+
+    async def _drain(self, replica: int) -> None:
+        agent = self.fleet.agents.get(replica)
+        if agent is None:  # dead and buried meanwhile
+            return
+        self.announce(agent.id.checkpoint)
+        try:
+            await agent.handle.drain.remote()
+        except RayActorError:
+            await self._bury(replica)
+        else:
+            self.perform(self.residency.emptied(replica))
+
+    async def _close(self, replica: int, checkpoint: str) -> None:
+        if replica not in self.fleet.agents:  # dead and buried meanwhile
+            return
+        self._closing.add(replica)
+        try:
+            await self.fleet.end(replica)
+        finally:
+            self._closing.discard(replica)
+        self.done["evictions"] += 1
+        self._metrics.evicted(checkpoint)
+        commands = self._forget(replica)
+        newcomer = next((command.checkpoint for command in commands if isinstance(command, Load)), checkpoint)
+        self.diary.evicted(checkpoint, replica, newcomer)
+        self.perform(commands)
+        await self._tell()
+
+    async def _bury(self, replica: int) -> None:
+        """An agent is dead: nothing was evicted, its checkpoint is only loaded anew when it is asked for or to be kept."""
+        self.fleet.kill(replica)  # it may only have been out of reach
+        self.perform(self._forget(replica))
+        await self._tell()
+
+    def _forget(self, replica: int) -> list[Command]:
+        self.fleet.agents.pop(replica, None)
+        self.slots.leave(replica)
+        known = self.residency.replicas.get(replica)
+        commands = self.residency.gone(replica)
+        if known is not None:
+            self.announce(known.checkpoint)
+        return commands
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _watch(self) -> None:
+        """Keeps the last use of every agent known, notices deaths and nodes that go, and lets time pass for the residency."""
+        for tick in itertools.count():
+            try:
+                await self._look_round(tick)
+            except Exception:
+                log.exception("a look round failed; the next one follows")
+            await asyncio.sleep(_TICK_S)
+
+    async def _look_round(self, tick: int) -> None:
+        agents = sorted(self.fleet.agents)
+        turns = max(1, -(-len(agents) // _LOOKS))
+        await self.look_at(agents[tick % turns :: turns])
+        taken = [agent.report.node for agent in self.fleet.agents.values() if agent.report is not None]
+        slots = await asyncio.to_thread(self.slots.look, taken)
+        if slots != self.residency.slots:
+            self.perform(self.residency.resize(slots))
+        for node_id in [node.id for node in self.slots.nodes.values() if node.state == "dead"]:
+            self._shelf.forget(node_id)
+        for replica, agent in list(self.fleet.agents.items()):
+            node = self.slots.nodes.get(agent.report.node) if agent.report is not None else None
+            if node is not None and node.state == "dead":
+                await self._bury(replica)
+            elif node is not None and node.state == "draining":
+                self.perform(self.residency.evacuate(replica))
+        self.perform(self.residency.advance())
+        guests = [guest for guest in self.residency.book.guests.values() if guest.replicas]
+        self._metrics.resident({guest.name: sum(one.size_bytes for one in guest.replicas.values()) for guest in guests})
+        self._metrics.replicas({guest.name: len(guest.replicas) for guest in guests})
+        self._metrics.waiting({guest.name: len(guest.waiters) for guest in guests})
+
+    async def look_at(self, replicas: Iterable[int], fresh_s: float = 0.0) -> None:
+        """Asks agents how they are, but not those that have said so just now, and not those that are only starting."""
+        now = time.monotonic()
+        agents = self.fleet.agents
+        known = [replica for replica in list(replicas) if replica in agents and agents[replica].report is not None]
+        stale = [replica for replica in known if now - agents[replica].seen_at >= fresh_s]
+        for replica, lives in zip(stale, await asyncio.gather(*map(self._lives, stale)), strict=True):
+            agent = agents.get(replica)
+            if not lives and replica in self._closing:
+                continue
+            if not lives and agent is not None:
+                log.warning("agent %s is dead", agent.id.name)
+                await self._bury(replica)
+            elif agent is not None and agent.report is not None:
+                self.residency.report(replica, agent.seen_at - agent.report.idle_s, agent.report.in_flight)
+
+    async def _lives(self, replica: int) -> bool:
+        # Somebody else's look may have buried it meanwhile.
+        return replica in self.fleet.agents and await self.fleet.look(replica)
