@@ -64,6 +64,9 @@ class AgentActor:
         self._empty.set()
         self._last_used = self._last_seen = time.monotonic()
         self._requests = self._states = self._moved = self._input_tokens = 0
+        if ray.get_runtime_context().get_actor_id() is not None:
+            # It asks itself, at once: its router may be gone before it is asked for anything.
+            ray.get_runtime_context().current_actor.watch_for_router.remote()
 
     async def offer_weights(self) -> Offer | None:
         """Which weights its checkpoint has on this node, if they can be shared."""
@@ -84,7 +87,6 @@ class AgentActor:
         """
         if self._loading is None:
             self._loading = asyncio.ensure_future(self._in_thread(self._build, shared))
-            self._watching = asyncio.get_running_loop().create_task(self._watch_for_router())
         return await asyncio.shield(self._loading)
 
     def _build(self, shared: Shared | None) -> Loaded:
@@ -213,7 +215,7 @@ class AgentActor:
             self._agent.close()
             self._agent = None
 
-    async def _watch_for_router(self) -> None:
+    async def watch_for_router(self) -> None:
         """Ends the process once there is no router any more that could; one that restarts still counts as there."""
         missed = 0
         while missed < 2:

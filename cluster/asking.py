@@ -34,11 +34,16 @@ def get(ref: Any) -> Any:
     except RayTaskError as error:
         raise error.cause from None
     except GetTimeoutError:
-        ray.cancel(ref)
+        _cancel(ref)
         raise DeadlineExceededError("the deadline passed before the cluster answered: allow more time") from None
     except KeyboardInterrupt:
-        ray.cancel(ref)
+        _cancel(ref)
         raise
+
+
+def _cancel(ref: Any) -> None:
+    # Not what the actor has begun because of it: a load that a request brought about is waited for by others too.
+    ray.cancel(ref, recursive=False)
 
 
 class RouterHandle:

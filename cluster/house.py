@@ -6,14 +6,15 @@ import asyncio
 import itertools
 import logging
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from typing import Any
 
 import ray
 from ray.exceptions import RayActorError, RayTaskError
 
-from cluster.commands import Abort, Close, Command, Drain, Grant, Load, Refuse
+from cluster.commands import Abort, Close, Command, Drain, Grant, Load, NoRoomError, Refuse
 from cluster.diary import Diary
 from cluster.fleet import SCHEDULE_S, Agent, Fleet
 from cluster.guests import ReplicaState
@@ -32,6 +33,8 @@ _FRESH_S = 0.05
 """Seconds for which what an agent said is fresh enough to decide who has to leave."""
 _DEATHS = 3
 """Agents of one checkpoint that may die while loading, one after the other, before those who wait are told."""
+_REMEMBERED = 1024
+"""Replicas that left last, and are remembered as such."""
 
 log = logging.getLogger("laya.cluster")
 
@@ -68,9 +71,13 @@ class House:
         self._tasks: set[asyncio.Task[None]] = set()
         self._deaths: Counter[str] = Counter()
         self._closing: set[int] = set()  # replicas whose death is meant and waited for
+        self._left: deque[int] = deque(maxlen=_REMEMBERED)
 
     async def open(self, restarted: bool) -> None:
         """Takes over the agents of an earlier life, or ends those that a router of this name has left behind; then watches over them."""
+        if restarted:
+            # Not all that changed was told to agents that still live: by the time of day it is later than any change of an earlier life.
+            self.residency.epoch = time.time_ns() // 1_000_000
         for found in await self.fleet.find():
             if restarted:
                 self._adopt(found)
@@ -80,7 +87,8 @@ class House:
             self.perform(self.residency.describe(name, hosting.min_replicas, hosting.max_replicas, hosting.size_bytes))
         for agent in list(self.fleet.agents.values()):
             if agent.report is not None and agent.report.notice.least:
-                self.perform(self.residency.scale(agent.id.checkpoint, agent.report.notice.least))
+                with suppress(NoRoomError):  # what was pinned since leaves less room: it keeps as many as it is described with
+                    self.perform(self.residency.scale(agent.id.checkpoint, agent.report.notice.least))
         self._spawn(self._watch())
 
     def _adopt(self, agent: Agent) -> None:
@@ -111,12 +119,13 @@ class House:
             return await granted
         finally:
             del self._waiting[ticket]
-            self.residency.abandon(checkpoint, ticket)
+            self.perform(self.residency.abandon(checkpoint, ticket))
 
     async def see_off(self, leaving: list[int], commands: list[Command]) -> list[LifecycleEvent]:
         """Performs commands that make replicas leave, and returns their evictions once they are gone, for one request to tell."""
         mine, events = self.diary.expect(leaving)
         self.perform(commands)
+        await self.tell()  # whoever waits for more of these waits in vain
         await self.until(lambda: not any(replica in self.residency.replicas for replica in leaving))
         self.diary.forget(mine)
         return events
@@ -197,7 +206,7 @@ class House:
             self.diary.loaded(checkpoint)
             self.perform(self.residency.loaded(replica, loaded.size_bytes))
             self.announce(checkpoint)
-            await self._tell()
+            await self.tell()
 
     async def _fail(self, replica: int, checkpoint: str, failure: Exception) -> None:
         self.failures[checkpoint] = failure
@@ -206,7 +215,7 @@ class House:
         self.slots.leave(replica)
         self.fleet.agents.pop(replica, None)
         self.perform(self.residency.failed(replica, failure))
-        await self._tell()
+        await self.tell()
 
     async def _drain(self, replica: int) -> None:
         agent = self.fleet.agents.get(replica)
@@ -228,19 +237,20 @@ class House:
             await self.fleet.end(replica)
         finally:
             self._closing.discard(replica)
+        self._left.append(replica)
         self.done["evictions"] += 1
         self._metrics.evicted(checkpoint)
         commands = self._forget(replica)
         newcomer = next((command.checkpoint for command in commands if isinstance(command, Load)), checkpoint)
         self.diary.evicted(checkpoint, replica, newcomer)
         self.perform(commands)
-        await self._tell()
+        await self.tell()
 
     async def _bury(self, replica: int) -> None:
         """An agent is dead: nothing was evicted, its checkpoint is only loaded anew when it is asked for or to be kept."""
         self.fleet.kill(replica)  # it may only have been out of reach
         self.perform(self._forget(replica))
-        await self._tell()
+        await self.tell()
 
     def _forget(self, replica: int) -> list[Command]:
         self.fleet.agents.pop(replica, None)
@@ -251,7 +261,12 @@ class House:
             self.announce(known.checkpoint)
         return commands
 
-    async def _tell(self) -> None:
+    def has_left(self, replica: int) -> bool:
+        """Whether a replica was empty when it ended: a call that found it dead came too late for it, and was not cut."""
+        return replica in self._left
+
+    async def tell(self) -> None:
+        """Has all that `until` waits for looked at."""
         async with self._changed:
             self._changed.notify_all()
 

@@ -125,6 +125,9 @@ class RemoteAgent:
                     raise  # else it was the deadline of whoever asked
             except TimeoutError:
                 raise DeadlineExceededError(f"the deadline passed while checkpoint {self.model_id!r} was being placed") from None
+            except KeyboardInterrupt as interrupt:
+                if mine or not asked.done() or asked.exception() is not interrupt:
+                    raise  # else it was meant for whoever asked
 
     def _ask(self, asked: Future[Placement]) -> None:
         try:
@@ -165,16 +168,16 @@ class RemoteAgent:
             try:
                 reply = get(getattr(agent, method).remote(payload, questions, options, request_ids, remaining_s()))
             except RayActorError as error:
-                deaths += 1
-                others = self._leave(placement, replica)
+                deaths += self._lost(placement, replica)
                 if deaths == _DEATHS:
                     raise AgentLostError(
                         f"checkpoint {self.model_id!r}: {_DEATHS} agents died or were out of reach under this call ({error}); it may be "
                         "what ends them: too little memory, or a text that the model cannot take"
                     ) from error
-                # While others are left the call goes on there, and the router looks after the lost one meanwhile.
-                (self._router.tell if others else self._router.ask)("lost", replica)
                 continue
+            except BaseException:
+                self._give_up(replica)
+                raise
             if isinstance(reply, Moved):
                 self._leave(placement, replica)
                 continue
@@ -198,6 +201,19 @@ class RemoteAgent:
                 self._depth[replica] = reply.in_flight
         if reply.epoch > placement.epoch:  # replicas have come or gone since
             self._drop(placement)
+
+    def _lost(self, placement: Placement, replica: int) -> bool:
+        """A replica could not be reached. Returns whether that may be the call's doing: it had not left in good order before."""
+        if self._leave(placement, replica):  # others are left: the call goes on there, and the router looks after this one meanwhile
+            self._router.tell("lost", replica)
+            return True
+        return not self._router.ask("lost", replica)
+
+    def _give_up(self, replica: int) -> None:
+        """A call went before its answer, which would have said how loaded the replica is."""
+        with self._counting:
+            if replica in self._depth:
+                self._depth[replica] -= 1
 
     def _leave(self, placement: Placement, gone: int) -> bool:
         """Asks a replica no more, and returns whether the placement has others."""

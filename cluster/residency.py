@@ -91,7 +91,7 @@ class Residency:
         guest = self.book.guest(checkpoint)
         ready = guest.ready()
         if ready:
-            self._use(ready)
+            self.touch(checkpoint)
             return [_grant(ticket, ready)]
         guest.waiters[ticket] = None
         if not guest.coming():
@@ -100,14 +100,19 @@ class Residency:
 
     def touch(self, checkpoint: str) -> None:
         """A checkpoint was asked for just now."""
-        self._use(self.ready(checkpoint))
+        now = self.clock()
+        for replica in self.ready(checkpoint):
+            replica.last_used = now
 
-    def abandon(self, checkpoint: str, ticket: int) -> None:
-        """Whoever held this ticket has gone."""
-        guest = self.book.guest(checkpoint)
-        guest.waiters.pop(ticket, None)
-        if not guest.waiters:
+    def abandon(self, checkpoint: str, ticket: int) -> list[Command]:
+        """Whoever held this ticket has gone, served or not."""
+        waiters = self.book.guest(checkpoint).waiters
+        if ticket not in waiters:
+            return []
+        del waiters[ticket]
+        if not waiters:
             self.book.queue.pop(checkpoint, None)
+        return self.advance()
 
     def scale(self, checkpoint: str, replicas: int) -> list[Command]:
         """A checkpoint is to have this many replicas, and to keep them.
@@ -327,11 +332,6 @@ class Residency:
 
     def _room(self, slots_taken: int, bytes_taken: int) -> Room:
         return Room(self.slots - slots_taken, (math.inf if self.capacity_bytes is None else self.capacity_bytes) - bytes_taken)
-
-    def _use(self, replicas: list[Replica]) -> None:
-        now = self.clock()
-        for replica in replicas:
-            replica.last_used = now
 
     def _refuse(self, guest: Guest, error: BaseException) -> list[Command]:
         refused: list[Command] = [Refuse(ticket, error) for ticket in guest.waiters]

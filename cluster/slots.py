@@ -69,8 +69,8 @@ def nodes_told() -> str:
     told: Counter[str] = Counter()
     for node in ray.nodes():
         if node["Alive"]:
-            has = {key: amount for key, amount in node["Resources"].items() if not key.startswith("node:") and key != "object_store_memory"}
-            labels = {key: value for key, value in node.get("Labels", {}).items() if not key.startswith("ray.io/")}
+            has = {key: amount for key, amount in sorted(node["Resources"].items()) if "memory" not in key and not key.startswith("node:")}
+            labels = {key: value for key, value in sorted(node.get("Labels", {}).items()) if not key.startswith("ray.io/")}
             told[f"{has}{f' labelled {labels}' if labels else ''}"] += 1
     return ", ".join(f"{count} x {what}" for what, count in told.items())
 
@@ -171,7 +171,7 @@ class Slots:
         """
         going = self._look(taken)
         alive = {node.id: node for node in self.nodes.values() if node.state == "alive"}
-        if self._group is not None:
+        if self._group is not None and self._reserving is None:
             possible = sum(node in alive for node in self._places.values())
         elif self._config.strategy is not None:
             return self._config.slots  # not reserved yet

@@ -11,11 +11,32 @@ import pytest
 import cluster
 import laya
 import pipelines
-from cluster import AgentDiedError, AgentLostError, NoRoomError
-from cluster.messages import AgentReport, LifecycleEvent, Moved, Placement, Reply, RouterReply
+from cluster import AgentDiedError, AgentLostError, Hosting, NoRoomError
+from cluster.messages import AgentId, AgentReport, LifecycleEvent, Loaded, Moved, Notice, Placement, Reply, RouterReply
 from laya.files import CheckpointError
 from laya.hooks import PredictContext
+from laya.names import find_source
 from pipelines.sources import InputError, RecordError
+
+REPORT = AgentReport(
+    id=AgentId("router", 1, "mini", find_source("mini"), 0),
+    node="n",
+    pid=7,
+    loaded=True,
+    draining=False,
+    in_flight=1,
+    idle_s=0.5,
+    requests=2,
+    states=3,
+    moved=0,
+    input_tokens=4,
+    forward_s=1.5,
+    waiting_rows=5,
+    rss_bytes=6,
+    size_bytes=7,
+    notice=Notice(1, 2, pinned=True),
+    token_budget=2048,
+)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +44,9 @@ from pipelines.sources import InputError, RecordError
     [
         Placement(3, {1: "handle"}),
         Moved(),
-        AgentReport(1, 0.5, 2, 3, 4),
+        Loaded(7, 1.5, mapped=True),
+        Hosting(options={"fast": True}, max_replicas=2),
+        REPORT,
         Reply([1], None, 2),
         RouterReply(1, None, [LifecycleEvent("on_load", "english")]),
     ],

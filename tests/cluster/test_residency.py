@@ -121,6 +121,16 @@ def test_one_who_abandons_is_not_granted_and_no_room_is_made_for_them(clock):
     assert residency.place("c", 3) == [Grant(3, (1,))]
 
 
+def test_when_the_first_in_the_queue_abandons_the_next_begins(clock):
+    residency = Residency(2, 10.0, clock, capacity_bytes=10)
+    for name, size in (("a", 6), ("b", 6), ("c", 4)):
+        residency.describe(name, 0, 1, size)
+    settle(residency, "a")
+    assert residency.place("b", 1) == []  # a may stay for a while
+    assert residency.place("c", 2) == []  # it would fit, and waits its turn
+    assert residency.abandon("b", 1) == [Load(1, "c")]
+
+
 def test_one_who_abandons_leaves_the_others_of_the_same_checkpoint_in_their_place(clock):
     residency = hotel(clock, slots=1)
     settle(residency, "a")

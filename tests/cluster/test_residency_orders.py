@@ -173,7 +173,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.waiting)
     def abandon(self, data: st.DataObject) -> None:
         ticket = data.draw(st.sampled_from(sorted(self.waiting)))
-        self.residency.abandon(self.waiting.pop(ticket), ticket)
+        self.obey(self.residency.abandon(self.waiting.pop(ticket), ticket))
         self.moved_on = False
 
     @rule(name=NAMES, share=st.integers(0, 3))
