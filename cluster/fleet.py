@@ -106,7 +106,9 @@ class Fleet:
 
     async def look(self, replica: int) -> bool:
         """Asks an agent how it is, and returns whether it lives; one that only takes its time does."""
-        agent = self.agents[replica]
+        agent = self.agents.get(replica)
+        if agent is None:  # somebody else's look has found it dead
+            return False
         for attempt in range(2):
             try:
                 agent.learn(await asyncio.wait_for(agent.handle.describe.remote(), ANSWER_S))

@@ -307,7 +307,7 @@ class House:
         agents = self.fleet.agents
         known = [replica for replica in list(replicas) if replica in agents and agents[replica].report is not None]
         stale = [replica for replica in known if now - agents[replica].seen_at >= fresh_s]
-        for replica, lives in zip(stale, await asyncio.gather(*map(self._lives, stale)), strict=True):
+        for replica, lives in zip(stale, await asyncio.gather(*map(self.fleet.look, stale)), strict=True):
             agent = agents.get(replica)
             if not lives and replica in self._closing:
                 continue
@@ -316,7 +316,3 @@ class House:
                 await self._bury(replica)
             elif agent is not None and agent.report is not None:
                 self.residency.report(replica, agent.seen_at - agent.report.idle_s, agent.report.in_flight)
-
-    async def _lives(self, replica: int) -> bool:
-        # Somebody else's look may have buried it meanwhile.
-        return replica in self.fleet.agents and await self.fleet.look(replica)

@@ -216,6 +216,7 @@ def test_arguments_out_of_range_are_refused(ray_session, wrong):
 
 
 def test_more_replicas_than_there_is_room_for_are_refused(router):
+    router.load("b")
     router.pin("b")
     with pytest.raises(NoRoomError, match="others keep"):
         router.scale("a", 2)
