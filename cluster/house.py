@@ -72,6 +72,7 @@ class House:
         self._deaths: Counter[str] = Counter()
         self._closing: set[int] = set()  # replicas whose death is meant and waited for
         self._left: deque[int] = deque(maxlen=_REMEMBERED)
+        self._closed = False
 
     async def open(self, restarted: bool) -> None:
         """Takes over the agents of an earlier life, or ends those that a router of this name has left behind; then watches over them."""
@@ -90,6 +91,13 @@ class House:
                 with suppress(NoRoomError):  # what was pinned since leaves less room: it keeps as many as it is described with
                     self.perform(self.residency.scale(agent.id.checkpoint, agent.report.notice.least))
         self._spawn(self._watch())
+
+    def close(self) -> None:
+        """Ends every agent at once and gives its slots back; nothing is begun from then on, whoever waits."""
+        self._closed = True  # first: a replica that dies is one to be loaded again
+        for replica in list(self.fleet.agents):
+            self.fleet.kill(replica)
+        self.slots.release()
 
     def _adopt(self, agent: Agent) -> None:
         report, checkpoint = agent.report, agent.id.checkpoint
@@ -146,7 +154,7 @@ class House:
 
     def perform(self, commands: list[Command]) -> None:
         """Carries commands out; what takes time goes on in the background and is answered to the residency when it has ended."""
-        for command in commands:
+        for command in [] if self._closed else commands:
             match command:
                 case Load(replica, checkpoint):
                     self._spawn(self._load(replica, checkpoint))

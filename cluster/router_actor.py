@@ -160,9 +160,7 @@ class RouterActor:
     async def close(self) -> None:
         """Ends every agent at once, for a session that is over; no request is waited for."""
         await self.wake()
-        for replica in list(self._house.fleet.agents):
-            self._house.fleet.kill(replica)
-        self._house.slots.release()
+        self._house.close()
 
 
 def _wake(actor: Any) -> None:

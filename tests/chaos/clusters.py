@@ -271,7 +271,10 @@ def left() -> dict[str, Any]:
 def nothing_left(router: ClusterRouter) -> bool:
     """Closes a router, and waits until nothing of ours is there."""
     router.close()
-    until(lambda: not any(left().values()), "end of actors and placement groups")
+    try:
+        until(lambda: not any(left().values()), "end of actors and placement groups")
+    except TimeoutError as error:
+        raise TimeoutError(f"{error}; there are {left()}") from None
     return True
 
 

@@ -127,6 +127,16 @@ def listed_agents(router: Any) -> dict[str, list[int]]:
     return {checkpoint: sorted(ids) for checkpoint, ids in found.items()}
 
 
+def reserved(router: Any) -> list[str]:
+    """Placement groups of a router that are there."""
+    from ray.util.placement_group import placement_group_table
+
+    from cluster.slots import group_name
+
+    groups = placement_group_table().values()
+    return [group["placement_group_id"] for group in groups if group["name"] == group_name(router.name) and group["state"] != "REMOVED"]
+
+
 def agree(router: Any) -> bool:
     """Whether the router's table is what lives, and all of it is ready."""
     listed = listed_agents(router)

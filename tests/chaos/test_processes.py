@@ -38,6 +38,7 @@ from tests.chaos.support import (
     noted,
     pids_of,
     replicas_of,
+    reserved,
     same,
     stand_in,
     stand_ins,
@@ -104,6 +105,26 @@ class TestAgentsKilled:
         assert 1 <= seen.loads("a") <= 3
         assert seen.loads("b") == 0
         until(lambda: agree(router), "the table is what lives")
+
+
+class TestClosed:
+    def test_a_close_during_a_load_leaves_neither_agents_nor_reserved_slots(self, make_router, make_gate):
+        gate = make_gate()
+        hosting = {"a": Hosting(agent=AGENT, options={"load_gate": str(gate.path)})}
+        router = make_router([], models={"a": "mini"}, hosting=hosting, max_loaded=2, strategy="PACK")
+        asking = start(lambda: ask(router))
+        gate.wait_for()
+        assert reserved(router)
+        (loading,) = gate.pids()
+        router._router.ask("close")  # the first half of what a close does: the actor may live on for a moment
+        until(lambda: not lives(loading), "the agent that was loading is dead")
+        with laya.deadline(1.0), pytest.raises(laya.DeadlineExceededError):
+            ask(router)
+        assert not living_agents(router)
+        assert not reserved(router)
+        router.close()
+        with pytest.raises(AgentLostError):
+            asking.result(LONG)
 
 
 class TestRouterKilled:
