@@ -486,8 +486,7 @@ class TestReplicas:
         gate.open()
         for one in held:
             one.result(LONG)
-        until(lambda: len(pids_of(router, "a")) == 1, "one of them has left")
-        assert len(living_agents(router)["a"]) == 1
+        until(lambda: len(replicas_of(router, "a")) == len(living_agents(router)["a"]) == 1, "one of them has left")
         assert router.status()["evictions"] == 1
         assert same(ask(router), stand_in("a", STATES[0], QUESTIONS))
         assert lives(first) or len(pids_of(router, "a")) == 1
