@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import statistics
 import threading
 import time
@@ -14,6 +13,7 @@ import ray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness import own_ray
 from cluster import ClusterRouter
 
 QUESTIONS = {"angry": {"type": "noul", "instructions": "The writer is angry"}}
@@ -71,12 +71,8 @@ def main() -> None:
     parser.add_argument("--callers", type=int, default=3, help="calls of 64 states that keep the agent busy")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100_000_000, logging_level="error", log_to_driver=False)
-    try:
+    with own_ray(2, 100_000_000):
         found = measure(given.looks, given.callers)
-    finally:
-        ray.shutdown()
     if given.json:
         print(json.dumps(found))
         return

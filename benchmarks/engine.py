@@ -17,6 +17,7 @@ from typing import NoReturn
 
 from benchmarks.ceiling import matmul_rate, matrices
 from benchmarks.differences import TOLERANCE
+from benchmarks.harness import positive
 from benchmarks.report import Report, show, summarize
 from benchmarks.sides import Run, Side, WorkerError, load_or_pad
 from benchmarks.workload import MAX_WORDS, MEDIAN_WORDS, QUESTIONS, make_states
@@ -66,18 +67,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--peer", metavar="PYTHON", help="interpreter that has the published laya; without it only this package is measured"
     )
-    parser.add_argument("--rounds", type=_positive, default=5, help="timed runs of each side (default: %(default)s)")
-    parser.add_argument("--states", type=_positive, default=256, help="states of one run, each asked 3 questions (default: %(default)s)")
+    parser.add_argument("--rounds", type=positive, default=5, help="timed runs of each side (default: %(default)s)")
+    parser.add_argument("--states", type=positive, default=256, help="states of one run, each asked 3 questions (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all that was measured there")
     parser.add_argument("--seed", type=int, default=0, help="of the states (default: %(default)s)")
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
-    return number
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import threading
 import time
-from pathlib import Path
 from typing import Any
 
 import ray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness import cpu_seconds, own_ray
 from cluster import ClusterRouter, Hosting
 
 QUESTIONS = {"angry": {"type": "noul", "instructions": "The writer is angry"}}
@@ -63,12 +62,6 @@ class Client:
         for thread in self._threads:
             thread.join()
         return self._answers, self._errors
-
-
-def cpu_seconds(pid: int) -> float:
-    """Processor time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure(agents: int, pass_s: float, seconds: float, clients: int, calls_an_agent: int) -> dict[str, Any]:
@@ -147,14 +140,8 @@ def main() -> None:
     parser.add_argument("--calls-an-agent", type=int, default=4, help="calls in flight for each agent")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    ray.init(
-        num_cpus=given.agents + 8, include_dashboard=False, object_store_memory=200_000_000, logging_level="error", log_to_driver=False
-    )
-    try:
+    with own_ray(given.agents + 8, 200_000_000):
         found = measure(given.agents, given.pass_seconds, given.seconds, given.clients, given.calls_an_agent)
-    finally:
-        ray.shutdown()
     if given.json:
         print(json.dumps(found))
         return

@@ -19,6 +19,7 @@ from typing import NoReturn
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.harness import positive
 from cluster.commands import Close, Command, Drain, Grant, Load
 from cluster.residency import Residency
 
@@ -112,18 +113,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="benchmarks.placements", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=_positive, default=5, help="timed runs of each case (default: %(default)s)")
-    parser.add_argument("--placements", type=_positive, default=20_000, help="placements of one run (default: %(default)s)")
+    parser.add_argument("--rounds", type=positive, default=5, help="timed runs of each case (default: %(default)s)")
+    parser.add_argument("--placements", type=positive, default=20_000, help="placements of one run (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write all that was measured there")
     parser.add_argument("--seed", type=int, default=0, help="of the requests (default: %(default)s)")
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, not {text!r}")
-    return number
 
 
 def main(argv: Sequence[str] | None = None) -> int:

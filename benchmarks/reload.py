@@ -236,19 +236,15 @@ def _total(replicas: list[dict[str, float]], weights: float) -> float:
 
 def measure(folder: Path, size: int, runs: int) -> dict[str, Any]:
     """All that is measured, on a Ray that is started for it."""
-    import ray
+    from benchmarks.harness import own_ray
 
-    os.environ["RAY_AUTH_MODE"] = "disabled"
-    ray.init(num_cpus=2, include_dashboard=False, object_store_memory=int(2.5 * size), logging_level="error", log_to_driver=False)
-    try:
+    with own_ray(2, int(2.5 * size)):
         bench = Bench(folder)
         rounds = [bench.times() for _ in range(runs)]
         loads = {name: {time: statistics.median(one[name][time] for one in rounds) for time in _TIMES} for name in rounds[0]}
         weights = size / 1e6
         replicas = {f"{count} {kind}": bench.memory(count, kind == "shared") for kind in ("private", "shared") for count in (1, 2)}
         totals = {name: _total(found, weights if "shared" in name else 0.0) for name, found in replicas.items()}
-    finally:
-        ray.shutdown()
     return {
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs",
         "weights_mb": weights,

@@ -21,11 +21,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import ray
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.fleet import cpu_seconds
+from benchmarks.harness import cpu_seconds, own_ray
 from benchmarks.workload import QUESTIONS
 from cluster import ClusterRouter, Hosting
 
@@ -208,14 +207,10 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=2, help="how often each ticket is said over")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    os.environ.setdefault("RAY_AUTH_MODE", "disabled")
     # A thread that waits is not to spin on the core that the other agent needs.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    ray.init(num_cpus=4, include_dashboard=False, object_store_memory=150_000_000, logging_level="error", log_to_driver=False)
-    try:
+    with own_ray(4, 150_000_000):
         found = compare(given.rounds, given.seconds, given.calls, given.states, given.repeat)
-    finally:
-        ray.shutdown()
     if given.json:
         print(json.dumps(found))
         return
