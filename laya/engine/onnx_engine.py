@@ -93,11 +93,12 @@ class OnnxEngine(BatchingEngine):
         self._session: ort.InferenceSession | None = session
 
     def _run(self, batch: PaddedBatch) -> tuple[list[list[float]], list[float]]:
-        if self._session is None:
+        session = self._session  # read once: `close` may come while the pass runs, which is finished all the same
+        if session is None:
             raise closed()
         mask = np.ones_like(batch.ids) if batch.mask is None else batch.mask
         arrays = (batch.ids, mask, batch.type_ids, batch.markers, batch.marker_mask)
-        logits, act = self._session.run(OUTPUTS, dict(zip(INPUTS, arrays, strict=True)))
+        logits, act = session.run(OUTPUTS, dict(zip(INPUTS, arrays, strict=True)))
         return logits.tolist(), act[:, 0].tolist()
 
     def _place(self) -> str:

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
+def most_rows(longest: int, token_budget: int, max_rows: int | None = None) -> int:
+    """Most rows of a batch whose longest row has so many tokens; at least one."""
+    most = max(1, token_budget // max(1, longest))
+    return most if max_rows is None else min(most, max_rows)
+
+
 def pack(lengths: Sequence[int], token_budget: int, max_rows: int | None = None, sort: bool = True) -> list[list[int]]:
     """Cuts rows into batches whose padded size stays within the budget.
 
@@ -26,8 +32,7 @@ def pack(lengths: Sequence[int], token_budget: int, max_rows: int | None = None,
     for row in order:
         batch = batches[-1] if batches else None
         longest = max(longest, lengths[row])
-        full = batch is None or longest * (len(batch) + 1) > token_budget or (max_rows is not None and len(batch) >= max_rows)
-        if batch is None or full:
+        if batch is None or len(batch) >= most_rows(longest, token_budget, max_rows):
             batches.append([row])
             longest = lengths[row]
         else:

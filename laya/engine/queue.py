@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from typing import Protocol
 
 from laya.deadlines import CancelledRequestError, limits
 from laya.engine.batches import RowScore
-from laya.engine.errors import OutOfMemoryError
-from laya.engine.lanes import Call, Lane, Row
+from laya.engine.errors import DeviceLostError, OutOfMemoryError
+from laya.engine.lanes import Call, Lane, OwnLane, Row, SharedLane
 from laya.engine.stats import EngineStats, PassReport, Tally
 from laya.sequences import TokenSequence
 
@@ -45,11 +46,12 @@ class PassQueue:
         self.token_budget = token_budget
         self._changed = threading.Condition()
         self._calls: dict[Call, None] = {}  # those that are not done, in order of arrival
-        self._shared = Lane()
         self._leader: Call | None = None  # the call whose thread runs a pass
         self._pass: list[Row] = []
         self._turn = 0
         self._tally = Tally()
+        self._told = Tally()  # the tally as it was when the lock was last given back
+        self._shared = SharedLane(self._tally)
         self._shut: Callable[[], Exception] | None = None
 
     def score(self, rows: Sequence[TokenSequence], max_rows: int | None, sort: bool, device: Device) -> list[RowScore]:
@@ -65,9 +67,10 @@ class PassQueue:
         Raises:
             laya.DeadlineExceededError: The deadline passed before the call's turn came.
             laya.deadlines.CancelledRequestError: The call was given up before its turn came.
-            Exception: What a pass with rows of this call failed with, or what the queue was shut with.
+            laya.DeviceLostError: A pass with rows of this call lost the device.
+            Exception: What a pass with rows of this call and of no other failed with, or what the queue was shut with.
         """
-        call = Call(rows, self._shared if max_rows is None and sort else Lane(max_rows, sort), limits())
+        call = Call(rows, self._shared if max_rows is None and sort else OwnLane(self._tally, max_rows, sort), limits())
         try:
             self._enter(call)
             while self._lead(call):
@@ -85,7 +88,7 @@ class PassQueue:
 
     def shut(self, reason: Callable[[], Exception]) -> None:
         """Ends calls whose rows wait, and every later one, with an error made by ``reason``. A pass that runs is finished."""
-        with self._changed:
+        with self._locked():
             self._shut = reason
             for call in list(self._calls):
                 if call.waiting:
@@ -93,19 +96,19 @@ class PassQueue:
             self._changed.notify_all()
 
     def stats(self) -> EngineStats:
-        """What was done so far and what waits; see `EngineStats`."""
+        """What was done so far and what waits; see `EngineStats`. Waits for no lock: it is asked on event loops."""
+        return EngineStats(**asdict(self._told), token_budget=self.token_budget)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
         with self._changed:
-            waiting = [call for call in self._calls if call.waiting]
-            return EngineStats(
-                **asdict(self._tally),
-                token_budget=self.token_budget,
-                waiting_rows=sum(call.waiting for call in waiting),
-                waiting_tokens=sum(call.waiting_tokens for call in waiting),
-                waiting_calls=len(waiting),
-            )
+            try:
+                yield
+            finally:
+                self._told = replace(self._tally)
 
     def _enter(self, call: Call) -> None:
-        with self._changed:
+        with self._locked():
             if self._drop_lapsed([call]) or call.done:
                 return
             if self._shut is not None:
@@ -117,7 +120,7 @@ class PassQueue:
 
     def _lead(self, call: Call) -> bool:
         """Waits until a call is done, which gives False, or until the device is free: then a pass is ready for this thread to run."""
-        with self._changed:
+        with self._locked():
             while True:
                 self._drop_lapsed(list(self._calls) if self._leader is None else [call])
                 if call.done:
@@ -134,6 +137,7 @@ class PassQueue:
         batch = self._pass
         lengths = [len(row.sequence.ids) for row in batch]
         padded = len(batch) * max(lengths)
+        calls = len({row.call for row in batch})
         begun = time.monotonic()
         try:
             scores = device.forward([row.sequence for row in batch])
@@ -144,12 +148,14 @@ class PassQueue:
                 self._fail(error)
             return
         except Exception as error:
-            self._fail(error)
+            if calls > 1 and not isinstance(error, DeviceLostError):
+                self._part()
+            else:
+                self._fail(error)
             return
         waits = [begun - row.call.arrived for row in batch]
-        calls = len({row.call for row in batch})
         report = PassReport(len(batch), calls, sum(lengths), padded, time.monotonic() - begun, max(waits))
-        with self._changed:
+        with self._locked():
             self._deliver(scores)
             self._count(report, sum(waits))
             self._release()
@@ -176,22 +182,32 @@ class PassQueue:
 
     def _split(self, padded: int, longest: int) -> None:
         """Lets the rows of a pass that did not fit into memory wait again, for passes of half its size."""
-        with self._changed:
+        with self._locked():
             self.token_budget = min(self.token_budget, max(longest, padded // 2))
             self._tally.memory_splits += 1
             self._put_back()
             self._release()
 
+    def _part(self) -> None:
+        """Lets the calls of a pass that failed go on each by itself, so that only the one at fault ends."""
+        with self._locked():
+            for call in {row.call: None for row in self._pass}:
+                if not call.done:
+                    call.lane.remove(call)
+                    call.lane = OwnLane(self._tally)
+                    call.lane.add([Row(call, at) for at, score in enumerate(call.scores) if score is None])
+            self._release()
+
     def _fail(self, error: Exception) -> None:
         """Ends the calls whose rows the pass held. Each has an error of its own: what its caller's hooks hang on it is nobody else's."""
-        with self._changed:
+        with self._locked():
             for call in {row.call: None for row in self._pass}:
                 self._settle(call, error if call is self._leader else _twin(error))
             self._release()
 
     def _leave(self, call: Call) -> None:
         """Takes out a call whose thread was interrupted; what its pass held of others waits again."""
-        with self._changed:
+        with self._locked():
             self._settle(call, InterruptedError())
             if self._leader is call:
                 for other in {row.call: None for row in self._pass}:  # the interrupt may have come amid the delivery

@@ -64,7 +64,7 @@ class EngineStats:
 
 @dataclass(slots=True)
 class Tally:
-    """The sums that `EngineStats` gives, as they grow."""
+    """What `EngineStats` gives, as it changes."""
 
     passes: int = 0
     rows: int = 0
@@ -75,3 +75,6 @@ class Tally:
     cancelled: int = 0
     expired: int = 0
     memory_splits: int = 0
+    waiting_rows: int = 0
+    waiting_tokens: int = 0
+    waiting_calls: int = 0

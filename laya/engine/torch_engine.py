@@ -80,14 +80,15 @@ class TorchEngine(BatchingEngine):
 
     @torch.inference_mode()
     def _run(self, batch: PaddedBatch) -> tuple[list[list[float]], list[float]]:
-        if self._forward is None:
+        forward = self._forward  # read once: `close` may come while the pass runs, which is finished all the same
+        if forward is None:
             raise closed()
         ids, type_ids, markers, marker_mask = (
             torch.from_numpy(array).to(self.device) for array in (batch.ids, batch.type_ids, batch.markers, batch.marker_mask)
         )
         mask = None if batch.mask is None else torch.from_numpy(batch.mask).to(self.device)
         with self._precision():
-            logits, act = self._forward(ids, mask, type_ids, markers, marker_mask)
+            logits, act = forward(ids, mask, type_ids, markers, marker_mask)
         return logits.tolist(), act[:, 0].tolist()
 
     def _precision(self) -> AbstractContextManager[object]:

@@ -20,21 +20,8 @@ from typing import Any
 
 import laya
 from cluster import AgentDiedError, AgentLostError, ClusterRouter, Hosting, NoRoomError
-from tests.chaos.support import (
-    AGENT,
-    QUESTIONS,
-    STATES,
-    Answers,
-    agree,
-    answers_of,
-    in_flight,
-    kill,
-    living_agents,
-    same,
-    stand_ins,
-    start,
-    until,
-)
+from tests.chaos.support import AGENT, QUESTIONS, STATES, Answers, agree, answers_of, in_flight, kill, living_agents, same, stand_ins
+from tests.patience import start, until
 
 DOCUMENTED = (AgentLostError, AgentDiedError, NoRoomError, laya.DeadlineExceededError)
 """What a call may fail with: agents die under it, there is no room, and its own deadline passes."""

@@ -9,7 +9,8 @@ import pytest
 import laya
 from cluster import Hosting
 from tests.cases import case
-from tests.chaos.support import AGENT, LONG, Counting, agree, kill, lives, pids_of, replicas_of, same, start, until
+from tests.chaos.support import AGENT, Counting, agree, kill, lives, pids_of, replicas_of, same
+from tests.patience import LONG, start, until
 
 ONE = {"refund": {"type": "noul", "instructions": "Does the writer want money back?"}}
 

@@ -12,7 +12,8 @@ import pytest
 
 import laya
 from cluster import Hosting
-from tests.chaos.support import AGENT, LONG, Traffic, agree, answers_of, in_flight, living_agents, stand_ins, start, until
+from tests.chaos.support import AGENT, Traffic, agree, answers_of, in_flight, living_agents, stand_ins
+from tests.patience import LONG, start, until
 
 ROOT = Path(__file__).parents[2]
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 from laya.hooks import HOOK_EVENTS, PredictContext
+from tests.patience import LONG, start
 
 T = TypeVar("T")
 Act = Callable[[PredictContext], Any]
@@ -23,8 +24,6 @@ FIELDS = (
     *("states", "questions", "run_id", "results", "decision", "model", "agent", "router", "max_len", "head_max_len", "usage"),
     *("started_at", "elapsed_ms", "error"),
 )
-
-LONG = 60.0  # seconds after which whatever has not happened never will, on a busy machine too
 
 TEAM: dict[str, Any] = {
     "type": "choice",
@@ -147,20 +146,6 @@ def failing(error: BaseException) -> Act:
         raise error
 
     return act
-
-
-def start(work: Callable[[], T]) -> Future[T]:
-    """Runs work on a thread of its own, which no test has to wait for."""
-    outcome: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(work())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return outcome
 
 
 def all_at_once(works: Sequence[Callable[[], T]]) -> list[Future[T]]:

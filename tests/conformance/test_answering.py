@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import laya
-from tests.conformance.support import DOCUMENT, ENGLISH, LONG, MIXED, ONE, QUESTIONS, REFUND, TEAM, all_at_once, assert_close, leaves
+from tests.conformance.support import DOCUMENT, ENGLISH, MIXED, ONE, QUESTIONS, REFUND, TEAM, all_at_once, assert_close, leaves
+from tests.patience import LONG
 
 _GOLDENS = Path(__file__).parents[1] / "goldens" / "cases.jsonl"
 _CASES: list[dict[str, Any]] = [json.loads(line) for line in _GOLDENS.read_text(encoding="utf-8").splitlines()]

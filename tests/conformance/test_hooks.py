@@ -21,7 +21,6 @@ from laya.hooks import (
 )
 from tests.conformance.support import (
     ENGLISH,
-    LONG,
     ONE,
     QUESTIONS,
     REFUND,
@@ -33,6 +32,7 @@ from tests.conformance.support import (
     loop_in_another_thread,
     supplied,
 )
+from tests.patience import LONG
 
 Make = Callable[..., Any]
 

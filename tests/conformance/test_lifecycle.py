@@ -12,7 +12,8 @@ import pytest
 import laya
 from laya.hooks import PredictContext, add_default_hook
 from tests.cases import case
-from tests.conformance.support import ENGLISH, LONG, ONE, Diary, all_at_once, assert_close, error_of, failing, start
+from tests.conformance.support import ENGLISH, ONE, Diary, all_at_once, assert_close, error_of, failing
+from tests.patience import LONG, start
 
 Make = Callable[..., Any]
 

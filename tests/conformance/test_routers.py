@@ -15,7 +15,6 @@ from tests.conformance.support import (
     DOCUMENT,
     ENGLISH,
     GERMAN,
-    LONG,
     ONE,
     QUESTIONS,
     Diary,
@@ -25,6 +24,7 @@ from tests.conformance.support import (
     hook_on,
     supplied,
 )
+from tests.patience import LONG
 
 Make = Callable[..., Any]
 

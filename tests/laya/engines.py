@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import Any
 
 from laya.engine.base import BatchingEngine
 from laya.engine.batches import PaddedBatch, RowScore
 from laya.sequences import TokenSequence
+from tests.patience import LONG
 
 PAD = 0
-LONG = 60.0  # seconds after which whatever has not happened never will
 
 
 def row(mark: int, length: int = 4, options: int = 1) -> TokenSequence:
@@ -80,20 +78,6 @@ class Gate:
         """Holds the pass that asks."""
         self.reached.set()
         assert self.opened.wait(LONG)
-
-
-def start(work: Callable[[], Any]) -> Future[Any]:
-    """Runs work on a thread of its own."""
-    outcome: Future[Any] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(work())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return outcome
 
 
 class Waiting:

@@ -7,6 +7,7 @@ import logging
 import math
 import threading
 import weakref
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
 from typing import Any
@@ -17,9 +18,12 @@ from hypothesis import strategies as st
 
 import laya
 from laya.deadlines import CancelledRequestError, DeadlineExceededError, cancellable, deadline
+from laya.engine.lanes import Call
 from laya.engine.packing import pack
 from laya.engine.stats import PassReport
-from tests.laya.engines import LONG, FakeEngine, Gate, Waiting, marks, row, rows, start
+from laya.sequences import TokenSequence
+from tests.laya.engines import FakeEngine, Gate, Waiting, marks, row, rows
+from tests.patience import LONG, start
 
 
 class Held:
@@ -52,6 +56,21 @@ class Held:
 @pytest.fixture
 def held() -> Held:
     return Held()
+
+
+def failing_on(*bad: int) -> Callable[[list[int]], None]:
+    """What fails each pass that holds one of these rows."""
+
+    def fail(found: list[int]) -> None:
+        for mark in found:
+            if mark in bad:
+                raise KeyError(mark)
+
+    return fail
+
+
+def marks_of(sequences: Sequence[TokenSequence]) -> list[int]:
+    return [sequence.ids[0] for sequence in sequences]
 
 
 class TestPasses:
@@ -152,20 +171,97 @@ class TestFailedPasses:
         assert held.engine.stats().waiting_rows == 0
         assert marks(held.engine.score(rows(5))) == [5]
 
-    def test_each_call_has_an_error_of_its_own(self, held: Held) -> None:
+    def test_of_joined_calls_only_the_one_at_fault_fails(self, held: Held) -> None:
+        for mark in (2, 3, 4):
+            held.ask(mark)
+        held.engine.act = failing_on(3)
+        assert held.release() == [[2, 3, 4], [2], [3], [4]]
+        assert [held.calls[0].result(), held.calls[2].result()] == [[2], [4]]
+        with pytest.raises(KeyError, match="3"):
+            held.calls[1].result()
+        stats = held.engine.stats()
+        assert (stats.passes, stats.rows, stats.waiting_calls) == (3, 3, 0)
+
+    def test_a_call_that_fails_alone_is_not_run_again(self) -> None:
+        engine = FakeEngine(act=failing_on(3))
+        with pytest.raises(KeyError, match="3"):
+            engine.score(rows(2, 3, 4))
+        assert engine.passes == [[2, 3, 4]]
+        assert marks(engine.score(rows(5))) == [5]
+
+    def test_rows_that_were_in_no_pass_yet_are_run_too(self, held: Held) -> None:
+        held.engine.token_budget = 8
+        held.ask(2, 3)
+        held.ask(4)
+        held.ask(5, 6, 7)
+        held.ask(8)
+        held.engine.act = failing_on(4)
+        assert held.release() == [[2, 3], [4, 5], [4], [5, 6], [8], [7]]
+        assert [held.calls[at].result() for at in (0, 2, 3)] == [[2, 3], [5, 6, 7], [8]]
+
+    def test_rows_that_have_scores_are_not_run_again(self, held: Held) -> None:
+        held.engine.token_budget = 8
+        held.ask(2, 3, 5)
+        held.ask(4)
+        held.engine.act = failing_on(4)
+        assert held.release() == [[2, 3], [5, 4], [4], [5]]
+        assert held.calls[0].result() == [2, 3, 5]
+
+    def test_a_call_left_by_its_thread_is_not_run_again(self, held: Held) -> None:
+        def leave(found: list[int]) -> None:
+            if 3 in found:
+                queue = held.engine._queue
+                queue._leave(next(call for call in queue._calls if marks_of(call.rows) == [3]))
+                raise KeyError(3)
+
+        held.ask(2)
+        held.ask(3)
+        held.engine.act = leave
+        assert held.release() == [[2, 3], [2]]
+        assert held.calls[0].result() == [2]
+        assert held.engine.stats().waiting_rows == 0
+
+    def test_nothing_is_run_again_once_the_engine_is_closed(self, held: Held) -> None:
         def fail(_: list[int]) -> None:
-            raise ValueError("wrong")
+            held.engine.close()
+            raise KeyError
 
         held.ask(2)
         held.ask(3)
         held.engine.act = fail
-        held.release()
+        assert held.release() == [[2, 3]]
+        for call in held.calls:
+            with pytest.raises(RuntimeError, match="closed"):
+                call.result()
+
+    def test_a_call_that_goes_on_by_itself_may_be_split(self, held: Held) -> None:
+        def fail(found: list[int]) -> None:
+            if 5 in found:
+                held.engine.room = 8
+                raise KeyError
+
+        held.ask(2, 3, 4)
+        held.ask(5)
+        held.engine.act = fail
+        assert held.release() == [[2, 3, 4, 5], [2, 3, 4], [2], [5], [3], [4]]
+        assert held.calls[0].result() == [2, 3, 4]
+        assert isinstance(held.calls[1].exception(), KeyError)
+
+    def test_each_call_has_an_error_of_its_own(self, held: Held) -> None:
+        def fail(_: list[int]) -> None:
+            raise laya.DeviceLostError("gone") from ValueError("why")
+
+        held.ask(2)
+        held.ask(3)
+        held.engine.act = fail
+        assert held.release() == [[2, 3]]
         errors = [call.exception() for call in held.calls]
-        assert [(type(error), str(error)) for error in errors] == [(ValueError, "wrong")] * 2
+        assert [(type(error), str(error)) for error in errors] == [(laya.DeviceLostError, "gone")] * 2
+        assert [str(error.__cause__) for error in errors if error is not None] == ["why"] * 2
         assert errors[0] is not errors[1]
 
     def test_an_error_that_cannot_be_copied_is_told_all_the_same(self, held: Held) -> None:
-        class OddError(Exception):
+        class OddError(laya.DeviceLostError):
             def __init__(self, one: int, two: int) -> None:
                 super().__init__(f"{one} and {two}")
 
@@ -333,6 +429,33 @@ class TestNumbers:
         assert stats.forward_s > 0
         assert stats.queue_s > 0
 
+    def test_are_told_while_a_pass_is_formed(self, held: Held) -> None:
+        held.ask(2, 3)
+        with held.engine._queue._changed:
+            stats = start(held.engine.stats).result(LONG)
+        assert (stats.waiting_calls, stats.waiting_rows) == (1, 2)
+
+    def test_are_those_of_one_moment(self, held: Held) -> None:
+        """A pass is taken out of what waits row by row."""
+        told: list[int] = []
+        lane = held.engine._queue._shared
+        count = lane._count
+
+        def noted(call: Call, rows: int, tokens: int) -> None:
+            count(call, rows, tokens)
+            told.append(held.engine.stats().waiting_rows)
+
+        held.ask(2, 3, 4)
+        lane._count = noted  # type: ignore[method-assign]
+        held.release()
+        assert told == [3, 3, 3]
+        assert held.engine.stats().waiting_rows == 0
+
+    def test_the_budget_is_told_as_it_is(self) -> None:
+        engine = FakeEngine(token_budget=8)
+        engine.token_budget = 12
+        assert engine.stats().token_budget == 12
+
     def test_waits_are_summed_over_rows(self) -> None:
         engine = FakeEngine()
         reports: list[PassReport] = []
@@ -459,3 +582,23 @@ def test_everyone_gets_the_scores_of_their_own_rows(
     assert stats.waiting_calls == 0
     assert len(engine.passes) == stats.passes + stats.memory_splits
     assert stats.memory_splits == engine.frees
+
+
+@settings(max_examples=30)
+@given(calls=st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=6), min_size=2, max_size=8), data=st.data())
+def test_only_calls_with_a_bad_row_fail(calls: list[list[int]], data: st.DataObject) -> None:
+    wanted = [[100 * number + index for index in range(len(lengths))] for number, lengths in enumerate(calls, 1)]
+    bad = data.draw(st.sets(st.sampled_from([mark for of_call in wanted for mark in of_call]), max_size=3))
+    held = Held(token_budget=data.draw(st.integers(1, 200)))
+    for number, (lengths, of_call) in enumerate(zip(calls, wanted, strict=True), 1):
+        sequences = [row(mark, length) for mark, length in zip(of_call, lengths, strict=True)]
+        held.calls.append(start(partial(held.engine.score, sequences)))
+        held.waiting.until(number)
+    held.engine.act = failing_on(*bad)
+    held.release()
+    for call, of_call in zip(held.calls, wanted, strict=True):
+        if bad.intersection(of_call):
+            assert isinstance(call.exception(), KeyError)
+        else:
+            assert marks(call.result()) == of_call
+    assert held.engine.stats().waiting_rows == 0
