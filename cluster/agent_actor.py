@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import ray
 
 from cluster.building import TORCH_AGENT, build_agent
 from cluster.caller_warnings import hear_for_callers, heard_by_caller
+from cluster.containing import contained
 from cluster.hosting import RouterConfig
 from cluster.messages import NAMESPACE, AgentId, AgentReport, Loaded, Moved, Notice, Reply, Value
 from cluster.metrics import AgentMetrics
@@ -90,7 +92,6 @@ class AgentActor:
         return await asyncio.shield(self._loading)
 
     def _build(self, shared: Shared | None) -> Loaded:
-        begun = time.monotonic()
         if self._warming is not None:
             self._warming.result()  # two threads cannot import transformers at a time: one sees what the other has only half done
         weights = mapped(shared)
@@ -100,10 +101,10 @@ class AgentActor:
             self._agent.observe(self._metrics.pass_done)
         if hasattr(self._agent, "warm_up"):
             self._agent.warm_up()
-        return Loaded(getattr(self._agent, "size_bytes", 0), time.monotonic() - begun, weights is not None)
+        return Loaded(getattr(self._agent, "size_bytes", 0), weights is not None)
 
     async def _in_thread(self, work: Callable[..., Value], *arguments: Any) -> Value:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, work, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, contained, partial(work, *arguments))
 
     async def predict_batch(
         self, states: Sequence[Any], questions: Any, options: dict[str, Any], request_ids: Sequence[str], allowed_s: float | None = None
@@ -130,21 +131,21 @@ class AgentActor:
         self._last_used = time.monotonic()
         warned: list[Warning] = []
         given_up = threading.Event()
+        until = None if allowed_s is None else time.monotonic() + allowed_s
 
         def run() -> Any:
-            within = nullcontext() if allowed_s is None else deadline(max(allowed_s, 1e-6))
+            within = nullcontext() if until is None else deadline(max(until - time.monotonic(), 1e-6))  # it may have waited for a thread
             with heard_by_caller(warned), cancellable(given_up), within, serving(request_ids):
                 return body()
 
-        working: Future[Any] = self._pool.submit(run)
+        working: Future[Any] = self._pool.submit(contained, run)
         loop = asyncio.get_running_loop()
         # What is in flight ends when its thread does, not when its caller has lost patience: a drain waits for the work.
-        working.add_done_callback(lambda _: loop.call_soon_threadsafe(self._ended))
+        working.add_done_callback(lambda done: loop.call_soon_threadsafe(self._ended, done, requests))
         try:
             value, error = await asyncio.wrap_future(working), None
         except asyncio.CancelledError:
             given_up.set()
-            self._metrics.dropped("cancelled", requests)
             raise
         except Exception as raised:
             value, error = None, raised
@@ -160,16 +161,17 @@ class AgentActor:
             os._exit(1)
         if isinstance(error, DeadlineExceededError):
             self._metrics.dropped("expired", requests)
-        elif isinstance(error, CancelledRequestError):
-            self._metrics.dropped("cancelled", requests)
         if error is not None:
             self._metrics.failed(error, requests)
             return
         self._metrics.answered(requests)
         for result in value if isinstance(value, list) else [value]:
-            self._input_tokens += (result.get("usage") or {}).get("input_tokens", 0)
+            if isinstance(result, dict):  # an agent of another class may say less
+                self._input_tokens += (result.get("usage") or {}).get("input_tokens", 0)
 
-    def _ended(self) -> None:
+    def _ended(self, done: Future[Any], requests: int) -> None:
+        if done.cancelled() or isinstance(done.exception(), CancelledRequestError):
+            self._metrics.dropped("cancelled", requests)
         self._in_flight -= 1
         if not self._in_flight:
             self._empty.set()
@@ -225,7 +227,8 @@ class AgentActor:
                 continue
             missed = missed + 1 if await asyncio.to_thread(self._router_is_gone) else 0
         log.warning("agent %s: its router is gone; it ends", self._id.name)
-        await asyncio.to_thread(self._clean_up)
+        with suppress(Exception):  # whatever fails, nobody else will end this process
+            await asyncio.to_thread(self._clean_up)
         os._exit(0)
 
     def _router_is_gone(self) -> bool:
@@ -233,6 +236,8 @@ class AgentActor:
             ray.get_actor(self._id.router, namespace=NAMESPACE)
         except ValueError:
             return True
+        except Exception as error:
+            log.warning("agent %s does not know whether its router is there: %r", self._id.name, error)
         return False
 
     def _clean_up(self) -> None:

@@ -6,7 +6,16 @@ import time
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import (
+    ActorPlacementGroupRemoved,
+    ActorUnschedulableError,
+    GetTimeoutError,
+    NodeDiedError,
+    OutOfMemoryError,
+    RayActorError,
+    RayTaskError,
+    WorkerCrashedError,
+)
 
 from cluster.messages import NAMESPACE
 from laya.deadlines import DeadlineExceededError, remaining_s
@@ -15,6 +24,17 @@ _RETURN_S = 60.0
 """Seconds that a router actor which is starting again is waited for."""
 _PAUSE_S = 0.2
 """Seconds between two tries to reach it."""
+
+
+GONE = (
+    RayActorError,
+    OutOfMemoryError,
+    NodeDiedError,
+    WorkerCrashedError,
+    ActorUnschedulableError,
+    ActorPlacementGroupRemoved,
+)
+"""What Ray raises where an actor's process has ended or cannot be reached: it has no class that is all of them."""
 
 
 class AgentLostError(RuntimeError):
@@ -26,7 +46,7 @@ def get(ref: Any) -> Any:
 
     Raises:
         laya.DeadlineExceededError: The deadline has passed; the actor's work is cancelled.
-        RayActorError: The actor is dead or out of reach.
+        One of GONE: The actor is dead or out of reach.
     """
     left = remaining_s()
     try:
@@ -57,7 +77,11 @@ class RouterHandle:
     def __init__(self, name: str, actor: Any = None) -> None:
         self.name = name
         self._made = actor  # whoever made the actor keeps it alive by this handle: it would end with the last such one
-        self.actor = ray.get_actor(name, namespace=NAMESPACE) if actor is None else actor
+        self.actor = actor
+        if actor is None and not self._finds_it():
+            raise AgentLostError(
+                f"there is no router actor {name!r} any more: make a new ClusterRouter, with detached=True if it is to stay"
+            )
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Calls a method of it.
@@ -66,13 +90,16 @@ class RouterHandle:
             AgentLostError: It is gone for good, or did not return in time.
             Exception: What the method raised.
         """
-        until = time.monotonic() + _RETURN_S
+        until = None
         while True:
             try:
                 return get(getattr(self.actor, method).remote(*arguments))
-            except RayActorError as error:
+            except GONE as error:
+                until = until or time.monotonic() + _RETURN_S  # what was asked may have waited for long before that
                 if time.monotonic() > until or not self._finds_it():
-                    raise AgentLostError(f"the router actor {self.name!r} is gone ({type(error).__name__}); start again") from error
+                    raise AgentLostError(
+                        f"the router actor {self.name!r} is gone ({type(error).__name__}): make a new ClusterRouter"
+                    ) from error
                 time.sleep(_PAUSE_S)
 
     def tell(self, method: str, *arguments: Any) -> None:

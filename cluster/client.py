@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import Context
 from typing import Any
 
 import ray
@@ -19,8 +20,6 @@ from laya.names import canonical
 from laya.requests import AgentLike
 from laya.routed import RoutedCalls
 from laya.routing import ENGLISH, LangGuess, RoutingTable
-
-MIN_RESIDENCY_S = 0.1
 
 
 class ClusterRouter(RoutedCalls):
@@ -44,7 +43,7 @@ class ClusterRouter(RoutedCalls):
         on_predict_end: End callables.
         hooks_raise: Whether a hook's exception fails the call.
         hooks_concurrent: Whether hooks of concurrent calls may overlap.
-        name: Name of the router actor in namespace "laya"; one that runs already is joined.
+        name: Name of the router actor in namespace "laya", without ":"; one that runs already is joined, and keeps what it was made with.
         num_cpus: CPUs of an agent. None shares this machine's among the agents.
         num_gpus: GPUs of an agent; fractions too.
         agent_options: More Ray options for agents, such as label_selector.
@@ -55,7 +54,7 @@ class ClusterRouter(RoutedCalls):
         strategy: "PACK" or "SPREAD" (or their STRICT kin) reserves all slots at once, as a placement group: nothing else takes one between
             an eviction and the next load. None has Ray find a place for each agent when it starts.
         capacity_bytes: What all agents together may hold, in bytes of weights; None leaves it to the slots.
-        busy_depth: Requests on each replica from which on a checkpoint with max_replicas gets another one.
+        busy_depth: Calls on each replica from which on a checkpoint with max_replicas gets another one.
         idle_s: Seconds without work after which a replica beyond min_replicas leaves.
         actor_hooks: Hook objects, or import paths "package.module:name", whose on_load and on_evict run in the router actor and hear of
             every checkpoint that comes and goes, whoever it is for.
@@ -103,9 +102,12 @@ class ClusterRouter(RoutedCalls):
         self.name = name
         if type(max_loaded) is not int or max_loaded < 1:
             raise ValueError(f"max_loaded must be a positive number of agents, not {max_loaded!r}")
-        if min_residency_s < MIN_RESIDENCY_S:
-            raise ValueError(f"min_residency_s must be at least {MIN_RESIDENCY_S}: checkpoints that take turns need time to be asked")
-        if strategy is not None and any(hosted.label_selector for hosted in (hosting or {}).values()):
+        wanted = self.table.preloaded(None if preload is True else preload) if preload else []
+        self._slots = max_loaded
+        self._attached: dict[str, Any] = {}
+        self._check_slots(wanted)
+        hosting = {self.table.resolve(given): hosted for given, hosted in (hosting or {}).items()}
+        if strategy is not None and any(getattr(hosted, "label_selector", None) for hosted in hosting.values()):
             raise ValueError("strategy= fixes the slots to nodes, so no checkpoint can choose nodes by label_selector: leave one out")
         threads = max(1, int(num_cpus or (os.cpu_count() or 1) // max_loaded))
         options = {"num_cpus": threads if num_cpus is None else num_cpus, "num_gpus": num_gpus, **(agent_options or {})}
@@ -113,7 +115,7 @@ class ClusterRouter(RoutedCalls):
             name=name,
             slots=max_loaded,
             sources=self.table.sources,
-            hosting={self.table.resolve(given): hosted for given, hosted in (hosting or {}).items()},
+            hosting=hosting,
             device=device,
             token=token,
             threads=threads,
@@ -123,7 +125,7 @@ class ClusterRouter(RoutedCalls):
             min_residency_s=min_residency_s,
             busy_depth=busy_depth,
             idle_s=idle_s,
-            hooks=tuple(actor_hooks),
+            hooks=(actor_hooks,) if isinstance(actor_hooks, str) else tuple(actor_hooks),
         )
         actor = ray.remote(RouterActor).options(
             name=name,
@@ -136,17 +138,19 @@ class ClusterRouter(RoutedCalls):
         )
         self._router = RouterHandle(name, actor.remote(config))
         self._remote_agents: dict[str, RemoteAgent] = {}
-        self._attached: dict[str, Any] = {}
-        self._slots = max_loaded
         given = {canonical(given) for given in models or {}}
-        found = self._router.ask("join", {kept: self.table.sources[kept] for kept in given})
+        try:
+            found = self._router.ask("join", {kept: self.table.sources[kept] for kept in given})
+        except ValueError:
+            ray.kill(self._router.actor, no_restart=True)  # it cannot even begin, and would be in the way of a better one
+            raise
         if found["slots"] != max_loaded:
             raise ValueError(f"a router actor {name!r} runs with {found['slots']} slots, not {max_loaded}: use another name, or close() it")
         if found["others"]:
             told = ", ".join(f"{other!r} is {source}" for other, source in found["others"].items())
             raise ValueError(f"a router actor {name!r} runs, for which {told}: use another name, or register() to change it for all")
-        if preload:
-            self.preload(None if preload is True else preload)
+        for kept in wanted:
+            self.load(kept)
 
     def __getstate__(self) -> dict[str, Any]:
         # Agents that were attached live in this process; elsewhere their names mean the checkpoints they were built from.
@@ -171,6 +175,7 @@ class ClusterRouter(RoutedCalls):
         """Points a name at a checkpoint; see ``models``."""
         kept = self.table.register(name, source)
         self._router.ask("register", kept, self.table.sources[kept])
+        self._remote_agents.pop(kept, None)
 
     def load(self, name: str) -> Any:
         """Returns a checkpoint's agents, loading it on first use. Fires on_evict for whatever had to go, then on_load.
@@ -188,10 +193,13 @@ class ClusterRouter(RoutedCalls):
             ValueError: There are fewer slots than checkpoints, which would evict each other.
         """
         wanted = self.table.preloaded(names)
-        if len({*wanted} - self._attached.keys()) > self._slots:
-            raise ValueError(f"preload of {', '.join(wanted)} needs {len({*wanted})} slots, and there are {self._slots}: raise max_loaded")
+        self._check_slots(wanted)
         for name in wanted:
             self.load(name)
+
+    def _check_slots(self, wanted: Sequence[str]) -> None:
+        if len({*wanted} - self._attached.keys()) > self._slots:
+            raise ValueError(f"preload of {', '.join(wanted)} needs {len({*wanted})} slots, and there are {self._slots}: raise max_loaded")
 
     def unload(self, name: str | None = None) -> None:
         """Drains and drops one checkpoint, or all, and fires on_evict for each; no request that was accepted is cut."""
@@ -215,7 +223,15 @@ class ClusterRouter(RoutedCalls):
         self._attached[kept] = agent
 
     def scale(self, name: str, replicas: int) -> None:
-        """Gives a checkpoint a number of replicas that it keeps, and returns when they are ready."""
+        """Gives a checkpoint a number of replicas that it keeps, and returns when they are ready.
+
+        Raises:
+            ValueError: The name is unknown, or the number negative.
+            NoRoomError: There is not that much room beside what others keep.
+            laya.CheckpointError: One of them cannot be built. It keeps as many as before, and those that are there stay.
+        """
+        if type(replicas) is not int or replicas < 0:
+            raise ValueError(f"replicas must be a whole number of at least 0, not {replicas!r}")
         resolved = self.table.resolve(name)
         reply: RouterReply[Placement] = self._router.ask("scale", resolved, self.table.sources[resolved], replicas)
         self._remote_agents.pop(resolved, None)
@@ -224,11 +240,19 @@ class ClusterRouter(RoutedCalls):
             raise reply.error
 
     def pin(self, name: str) -> None:
-        """Keeps a checkpoint from being evicted."""
+        """Keeps a checkpoint from being evicted, once it is loaded.
+
+        Raises:
+            ValueError: The name is unknown.
+        """
         self._router.ask("pin", self.table.resolve(name))
 
     def unpin(self, name: str) -> None:
-        """Lets a checkpoint be evicted again."""
+        """Lets a checkpoint be evicted again.
+
+        Raises:
+            ValueError: The name is unknown.
+        """
         self._router.ask("unpin", self.table.resolve(name))
 
     def status(self) -> dict[str, Any]:
@@ -237,10 +261,12 @@ class ClusterRouter(RoutedCalls):
         return found
 
     def close(self) -> None:
-        """Ends all agents and the router actor at once. An actor that is gone already is no error."""
-        with suppress(AgentLostError):
-            self._router.ask("close")
-        ray.kill(self._router.actor, no_restart=True)
+        """Ends all agents and the router actor at once, whatever deadline holds. An actor that is gone already is no error."""
+        try:
+            with suppress(AgentLostError):
+                Context().run(self._router.ask, "close")
+        finally:
+            ray.kill(self._router.actor, no_restart=True)
 
     def _agent(self, name: str, fresh: bool = False) -> AgentLike:
         attached: AgentLike | None = self._attached.get(name)

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
+class NoRoomError(RuntimeError):
+    """There is no room for a checkpoint, and none can be made."""
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """Build this replica; answer with `Residency.loaded`, `Residency.failed`, or `Residency.gone` to have it tried again."""
@@ -51,8 +55,12 @@ class Refuse:
     error: BaseException
 
 
-Command = Load | Abort | Drain | Close | Grant | Refuse
+@dataclass(frozen=True, slots=True)
+class Forgo:
+    """Replicas that a checkpoint is to keep cannot be had as things are; it is tried again later."""
+
+    checkpoint: str
+    error: NoRoomError
 
 
-class NoRoomError(RuntimeError):
-    """There is no room for a checkpoint, and none can be made."""
+Command = Load | Abort | Drain | Close | Grant | Refuse | Forgo

@@ -18,12 +18,12 @@ _UNTOLD = 256
 class Diary:
     """Notes what happened to which checkpoint: the router actor's own hooks hear it at once, and one request is told.
 
-    Args:
+    Attributes:
         hooks: Hooks that run in this process, one after the other, on a thread of their own. What one raises is a warning in the log.
     """
 
-    def __init__(self, hooks: Iterable[Any]) -> None:
-        self._hooks = list(hooks)
+    def __init__(self) -> None:
+        self.hooks: list[Any] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="laya-hooks")
         self._untold: dict[str, deque[LifecycleEvent]] = {}  # by the checkpoint that they happened for
         self._leaving_for: dict[int, list[LifecycleEvent]] = {}  # by replica, those of the request that it leaves for
@@ -62,6 +62,6 @@ class Diary:
 
     def _note(self, event: LifecycleEvent, told: list[LifecycleEvent] | deque[LifecycleEvent]) -> None:
         told.append(event)
-        if self._hooks:
+        if self.hooks:
             ctx = PredictContext(states=[], questions={}, model=event.checkpoint)
-            self._thread.submit(dispatch, self._hooks, event.event, ctx, raise_errors=False)
+            self._thread.submit(dispatch, self.hooks, event.event, ctx, raise_errors=False)

@@ -81,6 +81,11 @@ class GuestBook:
         """The checkpoints that keep replicas, whoever waits."""
         return [self.guests[name] for name in sorted(self.keeping)]
 
+    def ready_names(self) -> list[str]:
+        """The checkpoints that take requests, least recently used first."""
+        used = {guest.name: max(replica.last_used for replica in ready) for guest in self.guests.values() if (ready := guest.ready())}
+        return sorted(used, key=used.__getitem__)
+
     def in_care(self) -> list[Guest]:
         """The checkpoints that may need a replica more or less."""
         return [self.guests[name] for name in sorted(self.tended)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from cluster.commands import Grant
+
 
 class ReplicaState(Enum):
     """Where a replica stands between its load and its end."""
@@ -19,14 +21,14 @@ class Replica:
     """One copy of a checkpoint in a slot.
 
     Attributes:
-        id: Counts up; never used again.
+        id: Counts up.
         checkpoint: Its name.
         state: Where it stands.
         size_bytes: What it holds.
         begun_at: When its load began, in seconds of the clock.
         ready_at: When its load ended.
         last_used: When it last began a request, as far as is known.
-        in_flight: Requests on it, as far as is known.
+        in_flight: Calls on it, as far as is known.
         unwelcome: Whether it is to leave: it was released while it loaded, or its place goes away.
     """
 
@@ -75,9 +77,10 @@ class Guest:
         most: Replicas that it may have when it is busy.
         wanted: Replicas that it should have by what is on it.
         size_bytes: What a replica holds, as far as is known.
-        reload_s: Seconds that its last load took.
+        reload_s: Seconds that its last load took, in coarse steps.
         busy_since: Since when it has been busy, in seconds of the clock; None if it is not.
         not_before: When a replica that nobody waits for may be tried again.
+        forgone: Why replicas that it is to keep cannot be had, as was told last.
     """
 
     name: str
@@ -91,10 +94,15 @@ class Guest:
     reload_s: float = 0.0
     busy_since: float | None = None
     not_before: float = 0.0
+    forgone: str | None = None
 
     def ready(self) -> list[Replica]:
         """Those that take requests."""
         return [replica for replica in self.replicas.values() if replica.state is ReplicaState.READY]
+
+    def granted(self, ticket: int) -> Grant:
+        """What somebody who waits is given: all that take requests."""
+        return Grant(ticket, tuple(replica.id for replica in self.ready()))
 
     def coming(self) -> list[Replica]:
         """Those that take requests, now or once they are loaded."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from laya.names import CheckpointSource
 
 Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
+
+MIN_RESIDENCY_S = 0.1
+"""Least seconds that a checkpoint stays: those that take turns need time to be asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,8 +43,11 @@ class Hosting:
     label_selector: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.min_replicas <= max(1, self.max_replicas):
-            raise ValueError(f"min_replicas {self.min_replicas} and max_replicas {self.max_replicas}: must be 0 <= min <= max, max >= 1")
+        _check_count("min_replicas", self.min_replicas, 0)
+        _check_count("max_replicas", self.max_replicas, 1)
+        _check_count("size_bytes", self.size_bytes, 0)
+        if self.min_replicas > self.max_replicas:
+            raise ValueError(f"min_replicas {self.min_replicas} and max_replicas {self.max_replicas}: must be min <= max")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +66,7 @@ class RouterConfig:
         strategy: How slots are reserved over the nodes; None reserves nothing.
         capacity_bytes: What all agents together may hold.
         min_residency_s: How long a checkpoint stays at least.
-        busy_depth: Requests on each replica from which on a checkpoint is busy.
+        busy_depth: Calls on each replica from which on a checkpoint is busy.
         idle_s: Seconds after which a replica beyond the least is not needed.
         hooks: Lifecycle hooks that run in the router actor.
     """
@@ -79,6 +86,22 @@ class RouterConfig:
     idle_s: float
     hooks: tuple[Any, ...]
 
+    def __post_init__(self) -> None:
+        if not self.name or ":" in self.name:
+            raise ValueError(f"a router's name must not be empty or contain ':', and is {self.name!r}")
+        _check_count("capacity_bytes", 1 if self.capacity_bytes is None else self.capacity_bytes, 1)
+        _check_number("min_residency_s", self.min_residency_s, MIN_RESIDENCY_S)
+        _check_number("idle_s", self.idle_s, 0.0)
+        _check_number("busy_depth", self.busy_depth, 0.0)
+        if self.strategy is not None and self.strategy not in get_args(Strategy):
+            raise ValueError(f"strategy must be one of {', '.join(get_args(Strategy))} or None, not {self.strategy!r}")
+        for name, hosted in self.hosting.items():
+            if not isinstance(hosted, Hosting):
+                raise ValueError(f"hosting of {name!r} must be a Hosting, not {hosted!r}")
+        kept = sum(hosted.min_replicas for hosted in self.hosting.values())
+        if kept > self.slots:
+            raise ValueError(f"min_replicas need {kept} slots, and there are {self.slots}: raise max_loaded")
+
     def hosted(self, checkpoint: str) -> Hosting:
         """How a checkpoint is hosted."""
         return self.hosting.get(checkpoint, Hosting())
@@ -91,6 +114,16 @@ class RouterConfig:
         options |= {} if hosting.num_gpus is None else {"num_gpus": hosting.num_gpus}
         options |= {"label_selector": dict(hosting.label_selector)} if hosting.label_selector else {}
         return options
+
+
+def _check_count(name: str, value: Any, least: int) -> None:
+    if type(value) is not int or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, not {value!r}")
+
+
+def _check_number(name: str, value: Any, least: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < math.inf:
+        raise ValueError(f"{name} must be a finite number of at least {least:g}, not {value!r}")
 
 
 def import_object(path: str) -> Any:

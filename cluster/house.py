@@ -12,25 +12,27 @@ from contextlib import suppress
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayTaskError
 
-from cluster.commands import Abort, Close, Command, Drain, Grant, Load, NoRoomError, Refuse
+from cluster.asking import GONE
+from cluster.commands import Abort, Close, Command, Drain, Forgo, Grant, Load, NoRoomError, Refuse
 from cluster.diary import Diary
 from cluster.fleet import SCHEDULE_S, Agent, Fleet
 from cluster.guests import ReplicaState
 from cluster.hosting import RouterConfig, resolve_hooks
+from cluster.looks import Looks
 from cluster.messages import AgentId, LifecycleEvent, Notice, Placement
 from cluster.metrics import RouterMetrics
+from cluster.registrations import forget, registered, remember
 from cluster.residency import Residency
 from cluster.slots import Slots
 from cluster.weights import Shelf
+from laya.names import CheckpointSource
 
-_TICK_S = 0.5
-"""Seconds between two looks round: how fresh the agents' last use is known, and how soon a death or a drain is noticed."""
-_LOOKS = 16
-"""Agents looked at in one tick; with more of them, each is looked at less often, so that a large fleet costs no more than a small one."""
 _FRESH_S = 0.05
 """Seconds for which what an agent said is fresh enough to decide who has to leave."""
+_PATIENCE_S = 0.5
+"""Seconds that agents are waited for when somebody has to leave; one that has not answered by then is taken as it was known."""
 _DEATHS = 3
 """Agents of one checkpoint that may die while loading, one after the other, before those who wait are told."""
 _REMEMBERED = 1024
@@ -59,12 +61,12 @@ class House:
         )
         self.slots = Slots(config)
         self.fleet = Fleet(config)
-        self.diary = Diary(resolve_hooks(config.hooks))
+        self.diary = Diary()
         self.done: Counter[str] = Counter()
         self.failures: dict[str, Exception] = {}
         self._config = config
-        self._metrics = RouterMetrics(config.name)
-        self._shelf = Shelf()
+        self.metrics = RouterMetrics(config.name)
+        self.shelf = Shelf()
         self._tickets = itertools.count()
         self._waiting: dict[int, asyncio.Future[Placement]] = {}
         self._changed = asyncio.Condition()
@@ -72,25 +74,31 @@ class House:
         self._deaths: Counter[str] = Counter()
         self._closing: set[int] = set()  # replicas whose death is meant and waited for
         self._left: deque[int] = deque(maxlen=_REMEMBERED)
+        self.looks = Looks(self.fleet, self._learn)
         self._closed = False
 
     async def open(self, restarted: bool) -> None:
-        """Takes over the agents of an earlier life, or ends those that a router of this name has left behind; then watches over them."""
+        """Takes over the agents of an earlier life, or ends those that a router of this name has left behind."""
+        self.diary.hooks = resolve_hooks(self._config.hooks)
+        living = await self.fleet.find()
         if restarted:
             # Not all that changed was told to agents that still live: by the time of day it is later than any change of an earlier life.
             self.residency.epoch = time.time_ns() // 1_000_000
-        for found in await self.fleet.find():
+            self.sources |= registered(self._config.name)
+        else:
+            forget(self._config.name)
+            self.slots.release()
+        for agent in living:
             if restarted:
-                self._adopt(found)
+                self._adopt(agent)
             else:
-                ray.kill(found.handle, no_restart=True)
+                ray.kill(agent.handle, no_restart=True)
         for name, hosting in self._config.hosting.items():
             self.perform(self.residency.describe(name, hosting.min_replicas, hosting.max_replicas, hosting.size_bytes))
-        for agent in list(self.fleet.agents.values()):
-            if agent.report is not None and agent.report.notice.least:
+        for agent in living if restarted else ():
+            if agent.report is not None and agent.report.notice.epoch:
                 with suppress(NoRoomError):  # what was pinned since leaves less room: it keeps as many as it is described with
                     self.perform(self.residency.scale(agent.id.checkpoint, agent.report.notice.least))
-        self._spawn(self._watch())
 
     def close(self) -> None:
         """Ends every agent at once and gives its slots back; nothing is begun from then on, whoever waits."""
@@ -98,6 +106,12 @@ class House:
         for replica in list(self.fleet.agents):
             self.fleet.kill(replica)
         self.slots.release()
+        forget(self._config.name)
+
+    def register(self, checkpoint: str, source: CheckpointSource) -> None:
+        """A name means another checkpoint from now on, for a later life of this router too."""
+        self.sources[checkpoint] = source
+        remember(self._config.name, checkpoint, source)
 
     def _adopt(self, agent: Agent) -> None:
         report, checkpoint = agent.report, agent.id.checkpoint
@@ -113,12 +127,12 @@ class House:
         if report.notice.pinned:
             self.residency.pin(checkpoint)
         if state is ReplicaState.LOADING:
-            self._spawn(self._finish_load(agent.id.replica, checkpoint))
+            self.spawn(self._finish_load(agent.id.replica, checkpoint))
 
     async def placed(self, checkpoint: str) -> Placement:
         """Where a checkpoint can be asked, after loading it if it must be."""
-        if not self.residency.ready(checkpoint):
-            await self.look_at(self.fleet.agents, _FRESH_S)  # somebody may have to go for it: who, their last use decides
+        if not self.residency.ready(checkpoint) and not self.residency.has_room(checkpoint):
+            await self.looks.at(self.fleet.agents, _FRESH_S, _PATIENCE_S)  # somebody may have to go for it: who, their last use decides
         ticket = next(self._tickets)
         granted: asyncio.Future[Placement] = asyncio.get_running_loop().create_future()
         self._waiting[ticket] = granted
@@ -132,10 +146,16 @@ class House:
     async def see_off(self, leaving: list[int], commands: list[Command]) -> list[LifecycleEvent]:
         """Performs commands that make replicas leave, and returns their evictions once they are gone, for one request to tell."""
         mine, events = self.diary.expect(leaving)
-        self.perform(commands)
-        await self.tell()  # whoever waits for more of these waits in vain
-        await self.until(lambda: not any(replica in self.residency.replicas for replica in leaving))
-        self.diary.forget(mine)
+        try:
+            self.perform(commands)
+            await self.tell()  # whoever waits for more of these waits in vain
+            await self.until(lambda: not any(replica in self.residency.replicas for replica in leaving))
+        except asyncio.CancelledError:
+            for event in events:
+                self.diary.keep(event.checkpoint, [event])
+            raise
+        finally:
+            self.diary.forget(mine)
         return events
 
     async def until(self, holds: Callable[[], bool]) -> None:
@@ -157,60 +177,82 @@ class House:
         for command in [] if self._closed else commands:
             match command:
                 case Load(replica, checkpoint):
-                    self._spawn(self._load(replica, checkpoint))
+                    self.spawn(self._load(replica, checkpoint))
                 case Abort(replica):
                     self.fleet.kill(replica)
-                    self._spawn(self._bury(replica))
+                    self.perform(self._forget(replica))  # at once, lest its load end meanwhile
+                    self.spawn(self.tell())
                 case Drain(replica):
-                    self._spawn(self._drain(replica))
+                    self.spawn(self._drain(replica))
                 case Close(replica, checkpoint):
-                    self._spawn(self._close(replica, checkpoint))
+                    self.spawn(self._close(replica, checkpoint))
                 case Grant(ticket, replicas):
                     if (waiting := self._waiting.get(ticket)) is not None and not waiting.done():
                         waiting.set_result(self.placement(replicas))
+                case Forgo(checkpoint, error):
+                    log.warning("replicas that %r is to keep cannot be had: %s", checkpoint, error)
+                    self.failures[checkpoint] = error
+                    self.spawn(self.tell())
                 case Refuse(ticket, error):
                     if (waiting := self._waiting.get(ticket)) is not None and not waiting.done():
                         waiting.set_exception(error)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Has something done in the background."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("what a router does in the background failed", exc_info=error)
 
     async def _load(self, replica: int, checkpoint: str) -> None:
         try:
             await self.slots.reserve(SCHEDULE_S)
-            if replica not in self.residency.replicas:  # there is no slot for it any more
+            if self._closed or replica not in self.residency.replicas:  # there is no slot for it any more
                 return
             placing = self.slots.take(replica)
-            agent = AgentId(self._config.name, replica, checkpoint, self.sources[checkpoint], self.slots.bundle(replica))
+            agent = AgentId(self._config.name, replica, checkpoint, self._source(checkpoint), self.slots.bundle(replica))
             self.fleet.start(agent, placing)
         except Exception as error:
             await self._fail(replica, checkpoint, error)
         else:
             await self._finish_load(replica, checkpoint)
 
+    def _source(self, checkpoint: str) -> CheckpointSource:
+        """Where a replica is loaded from: all that take requests are of one checkpoint, also where its name means another one by now."""
+        others = (self.fleet.agents.get(replica.id) for replica in self.residency.book.guest(checkpoint).coming())
+        return next((other.id.source for other in others if other is not None), self.sources[checkpoint])
+
     async def _finish_load(self, replica: int, checkpoint: str) -> None:
         begun = time.monotonic()
         try:
-            loaded = await self.fleet.load(replica, self._shelf)
-        except RayActorError as error:
-            if replica not in self.residency.replicas:  # its death was meant
+            loaded = await self.fleet.load(replica, self.shelf)
+        except GONE as error:
+            if replica not in self.fleet.agents:  # its death was meant
                 return
             self._deaths[checkpoint] += 1
             log.warning("an agent of checkpoint %r died while it was loading", checkpoint)
             if self._deaths[checkpoint] < _DEATHS:
-                await self._bury(replica)  # whoever waits still waits: it is tried again
+                await self.bury(replica)  # whoever waits still waits: it is tried again
             else:
-                died = AgentDiedError(f"{_DEATHS} agents of checkpoint {checkpoint!r} died loading: {error}")
+                mend = "give agents more memory, or look into their logs"
+                died = AgentDiedError(f"{_DEATHS} agents of checkpoint {checkpoint!r} died loading ({error}): {mend}")
                 await self._fail(replica, checkpoint, died)
         except Exception as error:
+            if replica not in self.fleet.agents:
+                return
             self.fleet.kill(replica)
             await self._fail(replica, checkpoint, error.cause if isinstance(error, RayTaskError) else error)
         else:
+            if replica not in self.fleet.agents:
+                return
             self.done["loads"] += 1
             self._deaths.pop(checkpoint, None)
-            self._metrics.loaded(checkpoint, time.monotonic() - begun)
+            self.failures.pop(checkpoint, None)
+            self.metrics.loaded(checkpoint, time.monotonic() - begun)
             self.diary.loaded(checkpoint)
             self.perform(self.residency.loaded(replica, loaded.size_bytes))
             self.announce(checkpoint)
@@ -219,7 +261,7 @@ class House:
     async def _fail(self, replica: int, checkpoint: str, failure: Exception) -> None:
         self.failures[checkpoint] = failure
         self._deaths.pop(checkpoint, None)
-        self._metrics.load_failed(checkpoint, failure)
+        self.metrics.load_failed(checkpoint, failure)
         self.slots.leave(replica)
         self.fleet.agents.pop(replica, None)
         self.perform(self.residency.failed(replica, failure))
@@ -232,8 +274,8 @@ class House:
         self.announce(agent.id.checkpoint)
         try:
             await agent.handle.drain.remote()
-        except RayActorError:
-            await self._bury(replica)
+        except GONE:
+            await self.bury(replica)
         else:
             self.perform(self.residency.emptied(replica))
 
@@ -247,14 +289,14 @@ class House:
             self._closing.discard(replica)
         self._left.append(replica)
         self.done["evictions"] += 1
-        self._metrics.evicted(checkpoint)
+        self.metrics.evicted(checkpoint)
         commands = self._forget(replica)
         newcomer = next((command.checkpoint for command in commands if isinstance(command, Load)), checkpoint)
         self.diary.evicted(checkpoint, replica, newcomer)
         self.perform(commands)
         await self.tell()
 
-    async def _bury(self, replica: int) -> None:
+    async def bury(self, replica: int) -> None:
         """An agent is dead: nothing was evicted, its checkpoint is only loaded anew when it is asked for or to be kept."""
         self.fleet.kill(replica)  # it may only have been out of reach
         self.perform(self._forget(replica))
@@ -271,56 +313,20 @@ class House:
 
     def has_left(self, replica: int) -> bool:
         """Whether a replica was empty when it ended: a call that found it dead came too late for it, and was not cut."""
-        return replica in self._left
+        return replica in self._closing or replica in self._left
 
     async def tell(self) -> None:
         """Has all that `until` waits for looked at."""
         async with self._changed:
             self._changed.notify_all()
 
-    async def _watch(self) -> None:
-        """Keeps the last use of every agent known, notices deaths and nodes that go, and lets time pass for the residency."""
-        for tick in itertools.count():
-            try:
-                await self._look_round(tick)
-            except Exception:
-                log.exception("a look round failed; the next one follows")
-            await asyncio.sleep(_TICK_S)
-
-    async def _look_round(self, tick: int) -> None:
-        agents = sorted(self.fleet.agents)
-        turns = max(1, -(-len(agents) // _LOOKS))
-        await self.look_at(agents[tick % turns :: turns])
-        taken = [agent.report.node for agent in self.fleet.agents.values() if agent.report is not None]
-        slots = await asyncio.to_thread(self.slots.look, taken)
-        if slots != self.residency.slots:
-            self.perform(self.residency.resize(slots))
-        for node_id in [node.id for node in self.slots.nodes.values() if node.state == "dead"]:
-            self._shelf.forget(node_id)
-        for replica, agent in list(self.fleet.agents.items()):
-            node = self.slots.nodes.get(agent.report.node) if agent.report is not None else None
-            if node is not None and node.state == "dead":
-                await self._bury(replica)
-            elif node is not None and node.state == "draining":
-                self.perform(self.residency.evacuate(replica))
-        self.perform(self.residency.advance())
-        guests = [guest for guest in self.residency.book.guests.values() if guest.replicas]
-        self._metrics.resident({guest.name: sum(one.size_bytes for one in guest.replicas.values()) for guest in guests})
-        self._metrics.replicas({guest.name: len(guest.replicas) for guest in guests})
-        self._metrics.waiting({guest.name: len(guest.waiters) for guest in guests})
-
-    async def look_at(self, replicas: Iterable[int], fresh_s: float = 0.0) -> None:
-        """Asks agents how they are, but not those that have said so just now, and not those that are only starting."""
-        now = time.monotonic()
-        agents = self.fleet.agents
-        known = [replica for replica in list(replicas) if replica in agents and agents[replica].report is not None]
-        stale = [replica for replica in known if now - agents[replica].seen_at >= fresh_s]
-        for replica, lives in zip(stale, await asyncio.gather(*map(self.fleet.look, stale)), strict=True):
-            agent = agents.get(replica)
-            if not lives and replica in self._closing:
-                continue
-            if not lives and agent is not None:
-                log.warning("agent %s is dead", agent.id.name)
-                await self._bury(replica)
-            elif agent is not None and agent.report is not None:
-                self.residency.report(replica, agent.seen_at - agent.report.idle_s, agent.report.in_flight)
+    async def _learn(self, replica: int, lives: bool) -> None:
+        """A look at an agent has ended."""
+        agent = self.fleet.agents.get(replica)
+        if agent is None or (not lives and replica in self._closing):
+            return
+        if not lives:
+            log.warning("agent %s is dead", agent.id.name)
+            await self.bury(replica)
+        elif agent.report is not None:
+            self.residency.report(replica, agent.seen_at - agent.report.idle_s, agent.report.in_flight)

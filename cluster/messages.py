@@ -61,7 +61,7 @@ class Reply:
     Attributes:
         value: The result, or None if it failed.
         error: What the call raised, its class and arguments kept; None if it succeeded.
-        in_flight: Requests still on the agent.
+        in_flight: Calls still on the agent.
         epoch: Of the latest change of its checkpoint's replicas that it was told.
         warnings: What the call warned of, for its caller to hear.
     """
@@ -132,8 +132,8 @@ class AgentReport:
         pid: Its process.
         loaded: Whether its checkpoint is ready.
         draining: Whether it takes nothing new.
-        in_flight: Requests on it.
-        idle_s: Seconds since it last began a request.
+        in_flight: Calls on it; one may bring many requests.
+        idle_s: Seconds since it last began a call, 0 while one is on it.
         requests: Requests that it has accepted so far.
         states: States that they held.
         moved: Calls that it has sent on.
@@ -171,10 +171,8 @@ class Loaded:
 
     Attributes:
         size_bytes: What its weights hold.
-        seconds: How long building it took, the start of its process not counted.
         mapped: Whether its weights are mapped from the object store.
     """
 
     size_bytes: int
-    seconds: float
     mapped: bool = False

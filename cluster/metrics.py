@@ -121,10 +121,16 @@ METRICS = (
         (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 60, 120, 300),
     ),
     Metric("laya_load_errors", "counter", "loads", "Loads that failed, by class of the error", (*_ROUTER, "error")),
-    Metric("laya_evictions", "counter", "evictions", "Replicas that left to make room or on request", _ROUTER),
+    Metric(
+        "laya_evictions",
+        "counter",
+        "evictions",
+        "Replicas that left in good order: for others, idle, on request, or from a node that goes",
+        _ROUTER,
+    ),
     Metric("laya_resident_bytes", "gauge", "bytes", "Weights that replicas hold", _ROUTER),
     Metric("laya_replicas", "gauge", "replicas", "Replicas, in whatever state", _ROUTER),
-    Metric("laya_waiting_requests", "gauge", "requests", "Requests that wait for a checkpoint to be placed", _ROUTER),
+    Metric("laya_waiting_clients", "gauge", "clients", "Client processes that wait for a checkpoint to be placed", _ROUTER),
 )
 
 _BY_NAME = {metric.name: metric for metric in METRICS}
@@ -143,13 +149,18 @@ def _instrument(name: str) -> Any:
             return Histogram(name, metric.description, list(metric.boundaries), metric.tags)
 
 
+def _ascii(tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags as Ray takes them; names may be written in any script."""
+    return {key: value.encode("ascii", "backslashreplace").decode("ascii") for key, value in tags.items()}
+
+
 def _add(name: str, count: float, tags: dict[str, str]) -> None:
     if count > 0:  # Ray refuses to add nothing
-        _instrument(name).inc(count, tags)
+        _instrument(name).inc(count, _ascii(tags))
 
 
 def _observe(name: str, value: float, tags: dict[str, str]) -> None:
-    _instrument(name).observe(value, tags)
+    _instrument(name).observe(value, _ascii(tags))
 
 
 def _error_class(error: BaseException) -> str:
@@ -234,14 +245,14 @@ class RouterMetrics:
         self._show("laya_replicas", count_by_checkpoint)
 
     def waiting(self, count_by_checkpoint: Mapping[str, int]) -> None:
-        """Shows how many requests wait for each checkpoint; for those that are not named none does."""
-        self._show("laya_waiting_requests", count_by_checkpoint)
+        """Shows how many client processes wait for each checkpoint; for those that are not named none does."""
+        self._show("laya_waiting_clients", count_by_checkpoint)
 
     def _show(self, name: str, values: Mapping[str, int]) -> None:
         gauge = _instrument(name)
         # Ray goes on telling the last value of a gauge, so one that left must be told to be 0.
         for gone in self._shown.get(name, set()) - values.keys():
-            gauge.set(0, self._of(gone))
+            gauge.set(0, _ascii(self._of(gone)))
         for checkpoint, value in values.items():
-            gauge.set(value, self._of(checkpoint))
+            gauge.set(value, _ascii(self._of(checkpoint)))
         self._shown[name] = {checkpoint for checkpoint, value in values.items() if value}

@@ -9,9 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
-from ray.exceptions import RayActorError
-
-from cluster.asking import AgentLostError, RouterHandle, get
+from cluster.asking import GONE, AgentLostError, RouterHandle, get
 from cluster.messages import LifecycleEvent, Moved, Placement, Reply, RouterReply
 from laya.answers import Result
 from laya.deadlines import DeadlineExceededError, remaining_s
@@ -109,6 +107,9 @@ class RemoteAgent:
 
         Raises:
             laya.CheckpointError: It cannot be built; every thread that waits gets this error, and the next one asks again.
+            NoRoomError: There is no room for it, and will be none.
+            AgentLostError: The router actor is gone.
+            laya.DeadlineExceededError: The deadline passed meanwhile.
         """
         while True:
             with self._lock:
@@ -124,7 +125,7 @@ class RemoteAgent:
                 if mine or remaining_s() == 0.0:
                     raise  # else it was the deadline of whoever asked
             except TimeoutError:
-                raise DeadlineExceededError(f"the deadline passed while checkpoint {self.model_id!r} was being placed") from None
+                raise DeadlineExceededError(f"the deadline passed while {self.model_id!r} was being placed: allow more time") from None
             except KeyboardInterrupt as interrupt:
                 if mine or not asked.done() or asked.exception() is not interrupt:
                     raise  # else it was meant for whoever asked
@@ -143,6 +144,7 @@ class RemoteAgent:
         elif reply.value is not None:
             with self._counting:
                 self._gone.clear()
+                self._depth = {replica: self._depth.get(replica, 0) for replica in reply.value.agents}
             asked.set_result(reply.value)
         try:
             self._told(reply.events)
@@ -167,7 +169,7 @@ class RemoteAgent:
                 self._depth[replica] = self._depth.get(replica, 0) + 1
             try:
                 reply = get(getattr(agent, method).remote(payload, questions, options, request_ids, remaining_s()))
-            except RayActorError as error:
+            except GONE as error:
                 deaths += self._lost(placement, replica)
                 if deaths == _DEATHS:
                     raise AgentLostError(

@@ -24,12 +24,14 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cluster.commands import Abort, Close, Command, Drain, Grant, Load, NoRoomError, Refuse
+from cluster.commands import Abort, Close, Command, Drain, Forgo, Load, NoRoomError, Refuse
 from cluster.guest_book import GuestBook
 from cluster.guests import Guest, Replica, ReplicaState, Room
 
 RETRY_S = 30.0
 """Seconds until a replica that nobody waits for is tried again, after its load has failed."""
+RELOAD_STEP_S = 10.0
+"""Seconds by which loads differ if it is the checkpoints that differ, and not what else their machine was about."""
 
 
 @dataclass(slots=True)
@@ -41,7 +43,7 @@ class Residency:
         min_residency_s: How long a replica may stay once it is ready, whoever waits.
         clock: Seconds that only grow.
         capacity_bytes: What all replicas together may hold; None for no limit.
-        busy_depth: Requests on each replica from which on a checkpoint is busy.
+        busy_depth: Calls on each replica from which on a checkpoint is busy.
         busy_s: Seconds that it has to be busy to get another replica.
         idle_s: Seconds after which a replica beyond the least is not needed any more.
         epoch: Counts changes of who is ready, so that an old answer can be told from a new one.
@@ -67,10 +69,10 @@ class Residency:
         guest = self.book.guests.get(checkpoint)
         return [] if guest is None else guest.ready()
 
-    def ready_names(self) -> list[str]:
-        """The checkpoints that take requests, least recently used first."""
-        used = {guest.name: max(replica.last_used for replica in ready) for guest in self.book.guests.values() if (ready := guest.ready())}
-        return sorted(used, key=used.__getitem__)
+    def has_room(self, checkpoint: str) -> bool:
+        """Whether one more replica fits, so that nobody has to leave for it."""
+        guest = self.book.guest(checkpoint)
+        return not self.book.queue and self._room(len(self.replicas), self.book.held_bytes).holds(guest.size_bytes)
 
     def describe(self, checkpoint: str, least: int, most: int, size_bytes: int = 0) -> list[Command]:
         """Says what is known of a checkpoint beforehand.
@@ -89,10 +91,9 @@ class Residency:
     def place(self, checkpoint: str, ticket: int) -> list[Command]:
         """Somebody asks for a checkpoint and holds this ticket until it is granted or refused."""
         guest = self.book.guest(checkpoint)
-        ready = guest.ready()
-        if ready:
+        if guest.ready():
             self.touch(checkpoint)
-            return [_grant(ticket, ready)]
+            return [guest.granted(ticket)]
         guest.waiters[ticket] = None
         if not guest.coming():
             self.book.queue.setdefault(checkpoint)
@@ -118,13 +119,12 @@ class Residency:
         """A checkpoint is to have this many replicas, and to keep them.
 
         Raises:
-            NoRoomError: There are not that many slots, once those that others are to keep are taken off.
+            NoRoomError: There is not that much room, once what others are to keep is taken off. Fewer than now are never refused.
         """
-        kept = {guest.name: guest.kept() for guest in self.book.keepers() if guest.name != checkpoint}
-        if not 0 <= replicas <= self.slots - sum(kept.values()):
-            raise NoRoomError(f"{checkpoint!r} cannot have {replicas} replicas: there are {self.slots} slots, and others keep {kept}")
         guest = self.book.guest(checkpoint)
-        guest.least, guest.wanted, guest.not_before = replicas, 0, 0.0
+        if replicas > guest.least and (reason := self._never(guest, replicas)) is not None:
+            raise NoRoomError(reason)
+        guest.least, guest.wanted, guest.not_before, guest.forgone = replicas, 0, 0.0, None
         guest.most = max(guest.most, replicas)
         self.book.keep(guest)
         staying = sorted(guest.staying(), key=lambda replica: (replica.in_flight > 0, replica.last_used))
@@ -147,7 +147,7 @@ class Residency:
     def release(self, checkpoint: str) -> list[Command]:
         """A checkpoint is to leave, now; it may be loaded again when somebody asks for it.
 
-        A replica that is being loaded is still given to those who wait for it, and leaves then.
+        A replica that is being loaded is still given to those who wait for it, and leaves then; if nobody does, its load is stopped.
         """
         guest = self.book.guest(checkpoint)
         guest.least = guest.wanted = 0
@@ -155,7 +155,8 @@ class Residency:
         for replica in guest.coming():
             replica.unwelcome = True
         self.book.keep(guest)
-        return [*(self._drain(replica) for replica in guest.ready()), *self.advance()]
+        in_vain = [] if guest.waiters else [replica for replica in guest.coming() if replica.state is ReplicaState.LOADING]
+        return [*(Abort(replica.id) for replica in in_vain), *(self._drain(replica) for replica in guest.ready()), *self.advance()]
 
     def evacuate(self, replica_id: int) -> list[Command]:
         """The place of a replica will go away: it is to leave, after a successor is there if it has work and there is room for one."""
@@ -192,12 +193,11 @@ class Residency:
             return []
         guest = self.book.guests[replica.checkpoint]
         self.book.arrive(replica, self.clock())
-        guest.reload_s = replica.ready_at - replica.begun_at
+        guest.reload_s = (replica.ready_at - replica.begun_at) // RELOAD_STEP_S * RELOAD_STEP_S
         if size_bytes:
             self.book.weigh(replica, size_bytes)
         self.epoch += 1
-        ready = guest.ready()
-        commands: list[Command] = [_grant(ticket, ready) for ticket in guest.waiters]
+        commands: list[Command] = [guest.granted(ticket) for ticket in guest.waiters]
         guest.waiters.clear()
         return [*commands, *self.advance()]
 
@@ -272,8 +272,11 @@ class Residency:
             if not may_evict:
                 continue
             if soon is None or not soon.holds(guest.size_bytes):
-                if (reason := self._never(guest)) is not None:
+                if (reason := self._never(guest, guest.welcome() + 1)) is not None:
                     commands += [] if guest.coming() else self._refuse(guest, NoRoomError(reason))
+                    if guest.owed() and reason != guest.forgone:
+                        guest.forgone = reason
+                        commands.append(Forgo(guest.name, NoRoomError(reason)))
                     continue
                 soon = soon or free.plus(*self.book.leaving.values())
                 if not soon.holds(guest.size_bytes):
@@ -318,17 +321,15 @@ class Residency:
                     return chosen
         return []
 
-    def _never(self, guest: Guest) -> str | None:
-        """Why there will be no room for a checkpoint whoever leaves of their own accord, or None if there may be."""
-        kept = [(guest.welcome(), guest), *((other.kept(), other) for other in self.book.keepers() if other is not guest)]
+    def _never(self, guest: Guest, replicas: int) -> str | None:
+        """Why there will be no room for so many replicas whoever leaves of their own accord, or None if there may be."""
+        kept = [(other.kept(), other) for other in self.book.keepers() if other is not guest]
         room = self._room(sum(count for count, _ in kept), sum(count * other.size_bytes for count, other in kept))
-        if room.holds(guest.size_bytes):
+        if replicas <= room.slots and replicas * guest.size_bytes <= room.size_bytes:
             return None
-        told = f"no room for {guest.name!r}: there are {self.slots} slots"
-        if self.capacity_bytes is not None:
-            told += f" and {self.capacity_bytes} bytes, it needs {guest.size_bytes}"
-        names = ", ".join(repr(other.name) for count, other in kept[1:] if count)
-        return f"{told}{f'; {names} are pinned or keep their replicas' if names else ''}; unpin one, or add slots or memory"
+        size = "" if self.capacity_bytes is None else f" and {self.capacity_bytes} bytes, each needs {guest.size_bytes}"
+        others = "".join(f"; {other.name!r} keeps {count}" for count, other in kept if count)
+        return f"no room for {replicas} of {guest.name!r}: {self.slots} slots{size}{others}; unpin or scale down another, or add room"
 
     def _room(self, slots_taken: int, bytes_taken: int) -> Room:
         return Room(self.slots - slots_taken, (math.inf if self.capacity_bytes is None else self.capacity_bytes) - bytes_taken)
@@ -343,7 +344,3 @@ class Residency:
         self.book.leave(replica)
         self.epoch += 1
         return Drain(replica.id)
-
-
-def _grant(ticket: int, ready: list[Replica]) -> Grant:
-    return Grant(ticket, tuple(replica.id for replica in ready))

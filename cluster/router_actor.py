@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError
 
 from cluster.commands import Drain
 from cluster.hosting import RouterConfig
 from cluster.house import House
 from cluster.messages import Placement, RouterReply, Value
+from cluster.rounds import Rounds
 from cluster.status import router_status
 from laya.names import CheckpointSource
 
@@ -47,8 +48,18 @@ class RouterActor:
         It asks itself, since no client may be there to do it when its process was started again.
         """
         if self._opening is None:
-            self._opening = asyncio.get_running_loop().create_task(self._house.open(self._restarted))
-        await asyncio.shield(self._opening)
+            self._opening = asyncio.get_running_loop().create_task(self._open())
+        opening = self._opening
+        try:
+            await asyncio.shield(opening)
+        except Exception:
+            if self._opening is opening:
+                self._opening = None  # the next request tries again
+            raise
+
+    async def _open(self) -> None:
+        await self._house.open(self._restarted)
+        self._house.spawn(Rounds(self._house).go())
 
     async def join(self, sources: Mapping[str, CheckpointSource]) -> dict[str, Any]:
         """Answers a client that joins, once the actor lives.
@@ -59,7 +70,7 @@ class RouterActor:
         Returns:
             The number of ``slots``, and of its ``sources`` the ``others``: names that mean another checkpoint here.
         """
-        await self.wake()
+        await self.wake()  # first: agents of an earlier life know better which checkpoint a name means
         for name, source in sources.items():
             self._house.sources.setdefault(name, source)
         others = {name: str(self._house.sources[name]) for name, source in sources.items() if self._house.sources[name] != source}
@@ -67,7 +78,8 @@ class RouterActor:
 
     async def register(self, name: str, source: CheckpointSource) -> None:
         """Points a name at a checkpoint; replicas that are there already stay."""
-        self._house.sources[name] = source
+        await self.wake()
+        self._house.register(name, source)
 
     async def place(self, checkpoint: str, source: CheckpointSource) -> RouterReply[Placement]:
         """Where a checkpoint can be asked, after loading it if it must be.
@@ -79,14 +91,14 @@ class RouterActor:
             source: What the client takes it for, in case that nobody has said so yet.
         """
         self._house.done["calls"] += 1
-        self._house.sources.setdefault(checkpoint, source)
-        return await self._reply_to(self._house.placed(checkpoint), checkpoint)
+        return await self._reply_to(checkpoint, source, self._house.placed)
 
-    async def _reply_to(self, work: Awaitable[Value], checkpoint: str) -> RouterReply[Value]:
+    async def _reply_to(self, checkpoint: str, source: CheckpointSource, work: Callable[[str], Awaitable[Value]]) -> RouterReply[Value]:
         value, error = None, None
         try:
             await self.wake()
-            value = await work
+            self._house.sources.setdefault(checkpoint, source)
+            value = await work(checkpoint)
         except Exception as raised:
             error = raised
         return RouterReply(value, error, self._house.diary.take(checkpoint))
@@ -100,24 +112,29 @@ class RouterActor:
         """Gives a checkpoint a number of replicas that it keeps, and returns when they are ready.
 
         The reply's error is a NoRoomError where there are not that many slots, and a laya.CheckpointError where one of them could not
-        be built: what was asked for is dropped, those that are there stay.
+        be built: it keeps as many as before, and those that are there stay.
         """
-        self._house.sources.setdefault(checkpoint, source)
-        return await self._reply_to(self._scale(checkpoint, replicas), checkpoint)
+        return await self._reply_to(checkpoint, source, partial(self._scale, replicas))
 
-    async def _scale(self, checkpoint: str, replicas: int) -> Placement:
-        self._house.failures.pop(checkpoint, None)
+    async def _scale(self, replicas: int, checkpoint: str) -> Placement:
+        guest, failures = self._house.residency.book.guest(checkpoint), self._house.failures
+        before, earlier = guest.least, failures.get(checkpoint)
         commands = self._house.residency.scale(checkpoint, replicas)
         events = await self._house.see_off([command.replica for command in commands if isinstance(command, Drain)], commands)
         self._house.announce(checkpoint)
+
+        def failure() -> Exception | None:
+            found = failures.get(checkpoint)
+            return None if found is earlier else found
+
         # Somebody else may ask for fewer meanwhile, or unload it: then what was asked for here never comes.
-        guest = self._house.residency.book.guest(checkpoint)
-        await self._house.until(lambda: len(guest.ready()) >= min(replicas, guest.least) or checkpoint in self._house.failures)
+        await self._house.until(lambda: len(guest.ready()) >= min(replicas, guest.least) or failure() is not None)
         self._house.diary.keep(checkpoint, events)
-        if (error := self._house.failures.pop(checkpoint, None)) is not None:
-            self._house.perform(self._house.residency.scale(checkpoint, 0))
+        if (failed := failure()) is not None:
+            self._house.perform(self._house.residency.scale(checkpoint, min(before, replicas)))
+            self._house.announce(checkpoint)
             await self._house.tell()
-            raise error
+            raise failed
         return self._house.placement(replica.id for replica in self._house.residency.ready(checkpoint))
 
     async def unload(self, checkpoint: str | None) -> RouterReply[None]:
@@ -143,14 +160,15 @@ class RouterActor:
     async def lost(self, replica: int) -> bool:
         """A client could not reach an agent: looks whether it lives, and returns whether it has left in good order."""
         self._house.done["calls"] += 1
-        await self._house.look_at([replica])
+        await self._house.looks.at([replica])
+        await self._house.looks.at([replica])  # a look that was under way may have found it alive, just before
         return self._house.has_left(replica)
 
     async def loaded(self) -> list[str]:
         """Names of the checkpoints that are ready somewhere, least recently used first."""
         await self.wake()
-        await self._house.look_at(self._house.fleet.agents)
-        return self._house.residency.ready_names()
+        await self._house.looks.at(self._house.fleet.agents)
+        return self._house.residency.book.ready_names()
 
     async def status(self) -> dict[str, Any]:
         """What is where, and what it does; see `cluster.status.router_status`."""
@@ -167,7 +185,7 @@ def _wake(actor: Any) -> None:
     while True:
         try:
             ray.get(actor.wake.remote())
-        except RayActorError:  # Ray still takes it for the process that has ended
+        except Exception:  # Ray may still take it for the process that has ended, and what failed is told to whoever asks
             time.sleep(_PAUSE_S)
         else:
             return

@@ -99,6 +99,11 @@ class Slots:
         self._places: dict[int, str] = {}  # bundle to node
         self._needs = [_needs(config.resources(name)) for name in ["", *config.hosting]]
 
+    @property
+    def reserved(self) -> bool:
+        """Whether there is a placement group."""
+        return self._group is not None
+
     async def reserve(self, timeout_s: float) -> None:
         """Reserves the slots, if there is a strategy; those of an earlier life are taken over. Asked twice at a time, it is done once.
 
@@ -119,22 +124,23 @@ class Slots:
     async def _reserve(self, timeout_s: float) -> None:
         need = {key: max(needs.get(key, 0.0) for needs in self._needs) for needs in self._needs for key in needs} or {"CPU": 0.001}
         bundles = [need] * self._config.slots
-        self._group = self._reserved(bundles)
-        if self._group is None:
+        group = self._reserved(bundles)
+        if group is None:
             selector = self._config.agent_options.get("label_selector")
-            self._group = placement_group(
+            group = placement_group(
                 bundles,
                 strategy=self._config.strategy,
                 name=group_name(self._config.name),
                 lifetime="detached",  # else the restart of this actor would end all its agents
                 bundle_label_selector=[selector] * self._config.slots if selector else None,
             )
+        self._group = group
         # One that had its places is not waited for: those on nodes that live serve, and Ray finds others for the rest.
-        if placement_group_table(self._group)["state"] != "RESCHEDULING":
+        if placement_group_table(group)["state"] != "RESCHEDULING":
             try:
-                await asyncio.wait_for(self._group.ready(), timeout_s)
+                await asyncio.wait_for(group.ready(), timeout_s)
             except TimeoutError:
-                group, self._group = self._group, None
+                self._group = None
                 remove_placement_group(group)
                 raise NoRoomError(
                     f"Ray could not reserve {self._config.slots} slots of {need} with {self._config.strategy} within {timeout_s:.0f} s; "
@@ -183,8 +189,9 @@ class Slots:
 
     def _look(self, taken: Iterable[str] = ()) -> int:
         self.nodes = nodes_now()
-        if self._group is not None:
-            self._places = placement_group_table(self._group)["bundles_to_node_id"]
+        group = self._group  # asked in a thread, while it may be given back
+        if group is not None:
+            self._places = placement_group_table(group)["bundles_to_node_id"]
         return sum(node in self.nodes and self.nodes[node].state == "draining" for node in taken)
 
     def adopt(self, replica: int, bundle: int) -> None:
@@ -214,10 +221,11 @@ class Slots:
 
     def release(self) -> None:
         """Gives back what was reserved, in an earlier life too."""
-        group = self._find() if self._config.strategy is not None else None
+        group = self._find()
         if group is not None:
             remove_placement_group(group)
         self._group = None
+        self._places = {}
 
 
 def _needs(options: Mapping[str, Any]) -> dict[str, float]:

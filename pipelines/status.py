@@ -21,7 +21,6 @@ from pipelines.inputs import InputError
 from pipelines.session import ray_session
 from pipelines.status_tables import NodeStatus, ReplicaStatus, RouterAnswer, RouterStatus, tables
 
-_AGENT_PREFIX = "agent:"
 _ANSWER_S = 5.0
 _GONE = "it is not there"
 _MEND = "name a running one with --address HOST:PORT, or start one with `ray start --head`"
@@ -67,11 +66,11 @@ class RouterReader:
 
 
 def _actors() -> dict[str, Any]:
-    """Router actors by name: what is named in the namespace, is no agent, and can be asked for its status."""
+    """Router actors by name: what is named in the namespace without the ":" of agents, and can be asked for its status."""
     found = {}
     for listed in ray.util.list_named_actors(all_namespaces=True):
         name = listed["name"]
-        if listed["namespace"] != NAMESPACE or name.startswith(_AGENT_PREFIX):
+        if listed["namespace"] != NAMESPACE or ":" in name:
             continue
         try:
             actor = ray.get_actor(name, namespace=NAMESPACE)

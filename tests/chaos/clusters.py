@@ -20,8 +20,9 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
@@ -32,10 +33,12 @@ import cluster.house
 import laya
 from cluster import ClusterRouter, Hosting, NoRoomError
 from cluster.hosting import Strategy
+from tests import patience
 
 GOLDEN = Path(__file__).parents[1] / "goldens" / "tiny"
 LONGEST_S = 150.0
 """Longest wait for anything: far more than it takes, less than what the test allows the whole process."""
+until = partial(patience.until, limit_s=LONGEST_S)
 QUESTIONS = {
     "team": {"type": "choice", "instructions": "Which team?", "criteria": ["billing", "delivery", "technical"]},
     "urgency": {"type": "score", "instructions": "How urgent?", "criteria": ["low", "middle", "high"]},
@@ -44,8 +47,6 @@ QUESTIONS = {
 STATES = ["I was charged twice, give me my money back!", "where is my parcel?", "hello", "The app has crashed three times since noon."]
 HEALTH = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
 """A node that is killed counts as dead after two seconds, not fifteen; one that is only slow has the usual ten for its answer."""
-
-Found = TypeVar("Found")
 
 
 class ShortSchedule(laya.BaseHook):
@@ -70,21 +71,6 @@ class HeldAgent(laya.Agent):
         (folder / f"building-{ray.get_runtime_context().get_node_id()}").touch()
         until(lambda: (folder / "go").exists(), "a file go")
         super().__init__(source, **options)
-
-
-def until(look: Callable[[], Found], what: str) -> Found:
-    """Looks again and again until it finds something, and returns that.
-
-    Args:
-        look: What to look for.
-        what: Its name.
-    """
-    end = time.monotonic() + LONGEST_S
-    while not (found := look()):
-        if time.monotonic() > end:
-            raise TimeoutError(f"no {what} within {LONGEST_S:.0f} s")
-        time.sleep(0.02)
-    return found
 
 
 class Nodes:
@@ -146,7 +132,7 @@ def a_cluster() -> Iterator[Nodes]:
         # Ray keeps the address of the last cluster there; nobody else is to find this one.
         os.environ |= {"RAY_TMPDIR": folder, "RAY_AUTH_MODE": "disabled"}
         # While a lost bundle finds no node, Ray tries without a pause (ray-project/ray#65007), and counts each try: that alone is a core.
-        os.environ["RAY_enable_metrics_collection"] = "0"
+        os.environ |= {"RAY_enable_metrics_collection": "0"}
         nodes = Nodes(Path(folder))
         try:
             yield nodes
@@ -329,7 +315,10 @@ def node_lost(strategy: Strategy | None) -> dict[str, Any]:
         nodes.lose(second)
         until(lambda: state_of(router, second) == "dead", "node that counts as dead")
         clients.more()
-        until(lambda: router.status()["slots_open"] == 1 and len(router.status()["replicas"]) == 1, "table without the lost node")
+        until(
+            lambda: router.status()["slots_open"] == 1 and len(router.status()["replicas"]) == 1,
+            "table without the lost node",
+        )
         alone = places(router) == [first]
         third = nodes.add(1)
         until(lambda: places(router) == sorted([first, third]), "replica on the new node")
@@ -399,7 +388,10 @@ def node_drained(strategy: Strategy | None) -> dict[str, Any]:
 
         until(moved, "replica elsewhere")
         until(lambda: not actors_on(going), "node without actors")
-        until(lambda: router.status()["slots_open"] == 1 and len(router.status()["replicas"]) == 1, "table without the drained node")
+        until(
+            lambda: router.status()["slots_open"] == 1 and len(router.status()["replicas"]) == 1,
+            "table without the drained node",
+        )
         clients.more()
         state = state_of(router, going)
         return {"fewest": fewest, "state": state, **clients.stop(), "nothing_left": nothing_left(router)}
@@ -415,7 +407,10 @@ def kept_drained(strategy: Strategy | None) -> dict[str, Any]:
         clients.more()
         nodes.drain(ids[1])
         until(lambda: not actors_on(ids[1]), "node without actors")
-        until(lambda: router.status()["slots_open"] == 1 and len(router.status()["replicas"]) == 1, "table without the drained node")
+        until(
+            lambda: router.status()["slots_open"] == 1 and len(router.status()["replicas"]) == 1,
+            "table without the drained node",
+        )
         clients.more()
         alone = places(router) == ids[:1]
         return {"alone": alone, **clients.stop(), "nothing_left": nothing_left(router)}
@@ -573,7 +568,10 @@ def router_node_lost(strategy: Strategy | None) -> dict[str, Any]:
         nodes.lose(here)
         until(lambda: state_of(router, here) == "dead", "node that counts as dead")
         clients.more()
-        until(lambda: len(router.status()["replicas"]) == 1 and router.status()["slots_open"] == 1, "table without the lost node")
+        until(
+            lambda: len(router.status()["replicas"]) == 1 and router.status()["slots_open"] == 1,
+            "table without the lost node",
+        )
         kept = [replica["pid"] for replica in ready(router)] == [stays] and groups() == group
         nodes.add(1)
         until(lambda: len(ready(router)) == 2, "replica on the new node")

@@ -6,21 +6,20 @@ import itertools
 import os
 import random
 import signal
+import sys
 import threading
 import time
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
 import laya
 from laya.deadlines import remaining_s
+from tests.patience import LONG, until
 
 T = TypeVar("T")
 
-LONG = 60.0
-"""Seconds after which whatever has not happened never will, on a busy machine too."""
 TOLERANCE = 2e-3
 """How far neighbours in a pass may move a number."""
 
@@ -40,37 +39,6 @@ AGENT = "tests.chaos.support:ObedientAgent"
 
 Answers = Mapping[str, Mapping[str, Any]]
 """State to answers of one checkpoint."""
-
-
-# Patience
-
-
-def until(holds: Callable[[], T], what: str, limit_s: float = LONG) -> T:
-    """Waits until something holds, and returns what that was.
-
-    Raises:
-        TimeoutError: It never did.
-    """
-    ends_at = time.monotonic() + limit_s
-    while not (found := holds()):
-        if time.monotonic() > ends_at:
-            raise TimeoutError(f"after {limit_s:.0f} s still not: {what}")
-        threading.Event().wait(0.02)
-    return found
-
-
-def start(work: Callable[[], T]) -> Future[T]:
-    """Runs work on a thread of its own, which no test has to wait for."""
-    outcome: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(work())
-        except BaseException as error:
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return outcome
 
 
 def kill(pid: int) -> None:
@@ -365,6 +333,18 @@ def hook_path(path: Path) -> str:
 def noted(path: Path) -> list[list[str]]:
     """What a `FileHook` has written so far: event, model and process."""
     return [line.split() for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+
+
+class Stopping:
+    """A hook of an agent that raises what a state names, if that is no error but an end."""
+
+    def on_predict_start(self, ctx: Any) -> None:
+        """Raises it."""
+        for state in ctx.states:
+            if state == "StopIteration":
+                raise StopIteration
+            if state == "SystemExit: 3":
+                sys.exit(3)
 
 
 class Counting(laya.BaseHook):

@@ -18,9 +18,9 @@ import pytest
 
 import laya
 from cluster import AgentLostError, Hosting
+from laya.deadlines import remaining_s
 from tests.chaos.support import (
     AGENT,
-    LONG,
     QUESTIONS,
     STATES,
     Counting,
@@ -42,10 +42,9 @@ from tests.chaos.support import (
     same,
     stand_in,
     stand_ins,
-    start,
-    until,
     within,
 )
+from tests.patience import LONG, start, until
 
 ROOT = Path(__file__).parents[2]
 
@@ -126,8 +125,46 @@ class TestClosed:
         with pytest.raises(AgentLostError):
             asking.result(LONG)
 
+    def test_a_deadline_that_has_passed_keeps_no_router_open(self, make_router):
+        router = make_router(["a"])
+        ask(router)
+        (pid,) = pids_of(router, "a")
+        with laya.deadline(0.001):
+            until(lambda: remaining_s() == 0.0, "it has passed")
+            router.close()
+        until(lambda: not lives(pid), "its agent is gone")
+        with pytest.raises(AgentLostError):
+            ask(router)
+
+
+class TestWhateverIsGiven:
+    def test_names_in_any_script(self, make_router):
+        router = make_router(["größe"], name="路由器")
+        assert same(ask(router, model="größe"), stand_in("größe", STATES[0], QUESTIONS))
+        router.unload("größe")
+        assert router.loaded == []
+
+    def test_hooks_of_an_agent_may_raise_anything(self, make_router, quiet_folder):
+        hosting = {"a": Hosting(hooks=("tests.chaos.support:Stopping",))}
+        router = make_router([], models={"a": quiet_folder}, hosting=hosting, max_loaded=1)
+        for told in ("StopIteration", "SystemExit: 3"):
+            with pytest.raises(RuntimeError, match=told):
+                start(partial(ask, router, told)).result(LONG)
+        assert ask(router)
+        assert in_flight(router) == 0
+
 
 class TestRouterKilled:
+    @pytest.mark.slow
+    def test_a_name_means_what_it_was_registered_for(self, make_router, tiny_folder):
+        router = make_router(["a"])
+        router.register("a", str(tiny_folder))
+        pid = router.status()["pid"]
+        kill(pid)
+        until(lambda: router.status()["pid"] != pid, "it is back")
+        ask(router)
+        assert {one["report"]["id"]["source"]["location"] for one in replicas_of(router)} == {str(tiny_folder)}
+
     def test_calls_go_on_and_what_needs_it_waits(self, make_router, make_gate):
         router = make_router(["a", "b", "c"], max_loaded=4)
         router.scale("a", 2)

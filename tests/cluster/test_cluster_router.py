@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import threading
 from collections import Counter
@@ -9,7 +10,8 @@ from collections import Counter
 import pytest
 
 import laya
-from cluster import AgentLostError, ClusterRouter, NoRoomError
+from cluster import AgentLostError, ClusterRouter, Hosting, NoRoomError
+from cluster.asking import RouterHandle
 
 QUESTIONS = {
     "team": {"type": "choice", "instructions": "Which team?", "criteria": ["billing", "delivery", "technical"]},
@@ -209,15 +211,47 @@ def test_without_its_router_actor_a_call_says_so(ray_session):
     router.close()
 
 
-@pytest.mark.parametrize("wrong", [{"max_loaded": 0}, {"min_residency_s": 0}])
-def test_arguments_out_of_range_are_refused(ray_session, wrong):
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"max_loaded": 0},
+        {"min_residency_s": 0},
+        {"min_residency_s": math.nan},
+        {"idle_s": None},
+        {"busy_depth": "many"},
+        {"capacity_bytes": "1GB"},
+        {"strategy": "pack"},
+        {"hosting": {"a": {"num_cpus": 1}}},
+        {"hosting": {"a": Hosting(min_replicas=2, max_replicas=2)}, "max_loaded": 1},
+        {"name": "agent:a"},
+        {"preload": ["a", "b", "c"]},
+        {"actor_hooks": ["tests.nowhere:Hook"]},
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_refused_and_leave_no_router(ray_session, wrong):
+    told = {"hosting": "Hosting|min_replicas", "name": "must not be empty or contain ':'", "actor_hooks": "cannot be imported"}
+    with pytest.raises(ValueError, match=told.get(next(iter(wrong)), next(iter(wrong)))):
+        ClusterRouter(MODELS, **{"name": "never", **wrong})
+    with pytest.raises(AgentLostError, match="there is no router actor 'never' any more"):
+        RouterHandle("never")
+
+
+@pytest.mark.parametrize("wrong", [{"min_replicas": 1.5}, {"max_replicas": 0}, {"size_bytes": -1}, {"min_replicas": 3, "max_replicas": 2}])
+def test_a_hosting_out_of_range_is_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        ClusterRouter(MODELS, name="never", **wrong)
+        Hosting(**wrong)
+
+
+@pytest.mark.parametrize("replicas", [-1, 1.5, True, "2"])
+def test_replicas_are_a_whole_number(router, replicas):
+    with pytest.raises(ValueError, match="whole number"):
+        router.scale("a", replicas)
 
 
 def test_more_replicas_than_there_is_room_for_are_refused(router):
     router.load("b")
     router.pin("b")
-    with pytest.raises(NoRoomError, match="others keep"):
+    with pytest.raises(NoRoomError, match="keeps"):
         router.scale("a", 2)
     router.unpin("b")

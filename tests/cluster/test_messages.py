@@ -44,7 +44,7 @@ REPORT = AgentReport(
     [
         Placement(3, {1: "handle"}),
         Moved(),
-        Loaded(7, 1.5, mapped=True),
+        Loaded(7, mapped=True),
         Hosting(options={"fast": True}, max_replicas=2),
         REPORT,
         Reply([1], None, 2),

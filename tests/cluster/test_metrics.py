@@ -142,7 +142,7 @@ def test_loads_and_evictions(recorded: Recorded) -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "name"), [("resident", "laya_resident_bytes"), ("replicas", "laya_replicas"), ("waiting", "laya_waiting_requests")]
+    ("method", "name"), [("resident", "laya_resident_bytes"), ("replicas", "laya_replicas"), ("waiting", "laya_waiting_clients")]
 )
 def test_a_gauge_goes_to_zero_for_what_has_left(recorded: Recorded, method: str, name: str) -> None:
     show = getattr(RouterMetrics("router"), method)

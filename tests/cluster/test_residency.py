@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from cluster.commands import Abort, Close, Command, Drain, Grant, Load, NoRoomError, Refuse
+from cluster.commands import Abort, Close, Command, Drain, Forgo, Grant, Load, NoRoomError, Refuse
 from cluster.guests import ReplicaState
 from cluster.residency import RETRY_S, Residency
 
@@ -25,6 +25,11 @@ def clock() -> Clock:
 
 def hotel(clock: Clock, slots: int = 2, min_residency_s: float = 10.0, capacity_bytes: int | None = None) -> Residency:
     return Residency(slots, min_residency_s, clock, capacity_bytes)
+
+
+def forgone(commands: list[Command]) -> list[str]:
+    """The checkpoints of which commands tell that they cannot have what they are to keep."""
+    return [command.checkpoint for command in commands if isinstance(command, Forgo)]
 
 
 def settle(residency: Residency, *names: str) -> None:
@@ -167,7 +172,7 @@ def test_what_was_touched_counts_as_used(clock):
     settle(residency, "a", "b")
     clock.now = 20.0
     residency.touch("a")
-    assert residency.ready_names() == ["b", "a"]
+    assert residency.book.ready_names() == ["b", "a"]
     assert residency.place("c", 2) == [Drain(1)]
 
 
@@ -209,6 +214,18 @@ def test_used_much_earlier_even_a_slow_one_leaves(clock):
     residency.place("b", 2)
     residency.loaded(1)
     clock.now = 61.0
+    residency.place("b", 3)
+    assert residency.place("c", 4) == [Drain(0)]
+
+
+def test_loads_that_differ_by_seconds_are_alike(clock):
+    residency = hotel(clock)
+    residency.place("a", 1)
+    clock.now = 9.0
+    residency.loaded(0)  # took 9 s
+    residency.place("b", 2)
+    residency.loaded(1)  # took none
+    clock.now = 20.0
     residency.place("b", 3)
     assert residency.place("c", 4) == [Drain(0)]
 
@@ -447,7 +464,7 @@ def test_what_is_too_big_for_the_house_is_refused_with_the_sizes(clock):
     residency.describe("a", 0, 1, 101)
     (refusal,) = residency.place("a", 1)
     assert isinstance(refusal, Refuse)
-    with pytest.raises(NoRoomError, match="there are 2 slots and 100 bytes, it needs 101"):
+    with pytest.raises(NoRoomError, match="2 slots and 100 bytes, each needs 101"):
         raise refusal.error
     assert residency.place("b", 2) == [Load(0, "b")]
 
@@ -458,7 +475,7 @@ def test_bytes_that_others_keep_are_not_waited_for(clock):
     residency.describe("b", 0, 1, 60)
     (refusal,) = residency.place("b", 1)
     assert isinstance(refusal, Refuse)
-    with pytest.raises(NoRoomError, match="'a' are pinned or keep their replicas"):
+    with pytest.raises(NoRoomError, match="'a' keeps 1"):
         raise refusal.error
 
 
@@ -477,7 +494,7 @@ def test_a_pinned_checkpoint_stays_and_a_full_house_of_them_refuses(clock):
     clock.now = 40.0
     (refusal,) = residency.place("d", 2)
     assert isinstance(refusal, Refuse)
-    with pytest.raises(NoRoomError, match="no room for 'd': there are 2 slots; 'a', 'c' are pinned or keep their replicas; unpin one"):
+    with pytest.raises(NoRoomError, match="no room for 1 of 'd': 2 slots; 'a' keeps 1; 'c' keeps 1; unpin or scale down another"):
         raise refusal.error
 
 
@@ -504,7 +521,7 @@ def test_unpinned_it_makes_room_at_once_for_what_is_to_be_kept(clock):
     residency = hotel(clock, slots=1)
     settle(residency, "a")
     residency.pin("a")
-    assert residency.describe("b", 1, 1) == []
+    assert forgone(residency.describe("b", 1, 1)) == ["b"]
     clock.now = 20.0
     assert residency.advance() == []
     assert residency.unpin("a") == [Drain(0)]
@@ -556,7 +573,7 @@ def test_scaled_down_the_idle_ones_leave_first(clock):
 
 
 def test_scale_beyond_the_slots_is_refused(clock):
-    with pytest.raises(NoRoomError, match="there are 2 slots"):
+    with pytest.raises(NoRoomError, match="2 slots"):
         hotel(clock).scale("a", 3)
 
 
@@ -564,9 +581,8 @@ def test_what_others_are_to_keep_is_not_given_away(clock):
     residency = hotel(clock)
     residency.scale("a", 1)
     residency.scale("b", 1)
-    with pytest.raises(NoRoomError, match="others keep"):
+    with pytest.raises(NoRoomError, match="'a' keeps 1; 'b' keeps 1"):
         residency.scale("c", 1)
-    assert "c" not in residency.book.guests
     residency.loaded(1)
     residency.release("b")
     assert residency.scale("c", 1) == []
@@ -635,8 +651,8 @@ def test_what_is_to_be_kept_comes_though_the_others_are_asked_for_all_the_time(c
 
 def test_more_than_there_is_room_for_is_not_waited_for_by_others(clock):
     residency = hotel(clock, slots=3, capacity_bytes=100)
-    residency.describe("a", 2, 2, 60)
-    assert residency.describe("b", 1, 1, 40) == [Load(1, "b")]
+    assert forgone(residency.describe("a", 2, 2, 60)) == ["a"]
+    assert residency.describe("b", 1, 1, 40)[-1] == Load(1, "b")
     residency.loaded(1)
     assert residency.place("b", 1) == [Grant(1, (1,))]
     residency.describe("c", 0, 1, 40)
@@ -648,8 +664,44 @@ def test_a_replica_that_is_still_to_come_in_vain_refuses_nobody_who_waits_for_an
     residency = hotel(clock, slots=1)
     residency.describe("a", 2, 2)
     residency.place("a", 1)
-    assert residency.describe("b", 1, 1) == []
+    assert forgone(residency.describe("b", 1, 1)) == ["a", "b"]
     assert residency.loaded(0) == [Grant(1, (0,))]
+
+
+def test_what_is_to_be_kept_and_cannot_be_is_told_once_for_each_reason(clock):
+    residency = hotel(clock, slots=3, capacity_bytes=100)
+    load, told = residency.describe("a", 2, 2, 60)
+    assert load == Load(0, "a")
+    assert isinstance(told, Forgo)
+    assert str(told.error) == "no room for 2 of 'a': 3 slots and 100 bytes, each needs 60; unpin or scale down another, or add room"
+    assert residency.advance() == []
+    assert forgone(residency.resize(2)) == ["a"]
+    with pytest.raises(NoRoomError, match="no room for 3 of 'a': 2 slots"):
+        residency.scale("a", 3)
+    assert forgone(residency.scale("a", 2)) == ["a"]  # whoever asks anew is told anew
+    assert residency.scale("a", 1) == []
+
+
+def test_fewer_replicas_are_never_refused(clock):
+    residency = hotel(clock, slots=3)
+    residency.scale("a", 1)
+    residency.scale("b", 2)
+    residency.resize(1)
+    residency.scale("b", 1)
+    residency.scale("b", 0)
+    assert residency.book.guest("b").least == 0
+
+
+def test_room_is_room_in_slots_and_bytes_that_nobody_waits_for(clock):
+    residency = hotel(clock, slots=2, capacity_bytes=100)
+    residency.describe("b", 0, 1, 50)
+    assert residency.has_room("b")
+    residency.place("a", 1)
+    residency.loaded(0, 60)
+    assert not residency.has_room("b")
+    assert residency.has_room("c")
+    residency.place("b", 2)
+    assert not residency.has_room("c")
 
 
 def test_a_failed_load_of_a_kept_replica_is_tried_again_after_a_while(clock):
@@ -1109,4 +1161,4 @@ def test_names_and_replicas_of_nobody_are_empty(clock):
     residency = hotel(clock)
     residency.place("a", 1)
     assert residency.ready("a") == residency.ready("z") == []
-    assert residency.ready_names() == []
+    assert residency.book.ready_names() == []

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from cluster.commands import Abort, Close, Command, Drain, Grant, Load, NoRoomError, Refuse
+from cluster.commands import Abort, Close, Command, Drain, Forgo, Grant, Load, NoRoomError, Refuse
 from cluster.guests import Guest, ReplicaState
 from cluster.residency import Residency
 
@@ -118,6 +118,9 @@ class AnyOrder(RuleBasedStateMachine):
                         assert self.doing[replica] == "ready"
                         assert self.residency.replicas[replica].state is ReplicaState.READY or replica in drained
                     granted.setdefault(name, []).append(ticket)
+                case Forgo(name, error):
+                    assert self.guest(name).owed()
+                    assert repr(name) in str(error)
                 case Refuse(ticket, error):
                     name = self.waiting.pop(ticket)
                     assert not self.residency.ready(name)

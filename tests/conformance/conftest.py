@@ -103,7 +103,7 @@ class ClusterRouters:
 
     def _build(self, name: str, models: dict[str, Any] | None = None, **arguments: Any) -> Any:
         from cluster import ClusterRouter
-        from cluster.client import MIN_RESIDENCY_S
+        from cluster.hosting import MIN_RESIDENCY_S
 
         return ClusterRouter(
             models=dict.fromkeys(NAMES, self._folder) | (models or {}),
@@ -125,7 +125,7 @@ class ClusterRouters:
 
     def ready(self) -> Any:
         """The shared one, English and multilingual resident, and for long enough that each may be evicted."""
-        from cluster.client import MIN_RESIDENCY_S
+        from cluster.hosting import MIN_RESIDENCY_S
 
         _warm(self.shared)
         while any(replica["ready_s"] < MIN_RESIDENCY_S for replica in self.shared.status()["replicas"]):
