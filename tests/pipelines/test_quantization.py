@@ -79,6 +79,7 @@ class TestCost:
 
 
 class TestCommand:
+    @pytest.mark.slow
     def test_int8_says_what_it_costs(
         self, sample: tuple[str, str], quiet_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:

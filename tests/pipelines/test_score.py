@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -140,24 +141,23 @@ def test_csv_and_parquet_give_the_same_answers_as_jsonl(ray_session, tmp_path, t
 
 
 def test_a_stopped_run_goes_on_and_equals_one_that_was_not(ray_session, tmp_path, tickets):
-    source = tmp_path / "in.jsonl"
+    source, whole, stopped = tmp_path / "in.jsonl", tmp_path / "whole", tmp_path / "stopped"
     source.write_text("\n".join(json.dumps(ticket) for ticket in tickets[:40]))
-    whole = config([source], tmp_path / "whole", state=("subject", "text"), rows_per_fragment=10)
-    score(whole)
-    again = score(whole)
-    assert again.resumed_rows == again.tally.rows == 40
-    stopped = config([source], tmp_path / "stopped", state=("subject", "text"), rows_per_fragment=10)
-    score(stopped)
-    for part in ("part-00001.parquet", "part-00003.parquet"):
-        (tmp_path / "stopped" / part).unlink()
-    (tmp_path / "stopped" / "_unfinished-0-part-00003.parquet").write_bytes(b"half a file")
-    kept = (tmp_path / "stopped" / "part-00002.parquet").stat().st_mtime_ns
-    summary = score(stopped)
+    score(config([source], whole, state=("subject", "text"), rows_per_fragment=10))
+    shutil.copytree(whole, stopped)
+    (stopped / "part-00001.parquet").unlink()
+    (stopped / "part-00003.parquet").write_bytes(b"")
+    (stopped / "_unfinished-0-part-00003.parquet").write_bytes(b"half a file")
+    kept = (stopped / "part-00002.parquet").stat().st_mtime_ns
+    job = config([source], stopped, state=("subject", "text"), rows_per_fragment=10)
+    summary = score(job)
     assert summary.resumed_rows == 20
     assert summary.tally.rows == 40
-    assert (tmp_path / "stopped" / "part-00002.parquet").stat().st_mtime_ns == kept
-    assert not list((tmp_path / "stopped").glob("_unfinished*"))
-    assert rows_of(tmp_path / "stopped") == rows_of(tmp_path / "whole")
+    assert (stopped / "part-00002.parquet").stat().st_mtime_ns == kept
+    assert not list(stopped.glob("_unfinished*"))
+    assert rows_of(stopped) == rows_of(whole)
+    again = score(job)
+    assert again.resumed_rows == again.tally.rows == 40
 
 
 def test_another_job_in_the_same_folder_is_refused(ray_session, tmp_path):
@@ -229,17 +229,6 @@ def test_other_weights_are_another_job(tmp_path):
     content = json.loads((model / "rl_agent_config.json").read_text())
     (model / "rl_agent_config.json").write_text(json.dumps({**content, "temperature": [1.0, 1.0, 1.0]}))
     assert make_plan(job).fingerprint != before
-
-
-def test_a_damaged_part_is_scored_again(ray_session, tmp_path, tickets):
-    source = tmp_path / "in.jsonl"
-    source.write_text("\n".join(json.dumps(ticket) for ticket in tickets[:6]))
-    job = config([source], tmp_path / "out", rows_per_fragment=3)
-    score(job)
-    whole = rows_of(tmp_path / "out")
-    (tmp_path / "out" / "part-00001.parquet").write_bytes(b"")
-    assert score(job).resumed_rows == 3
-    assert rows_of(tmp_path / "out") == whole
 
 
 def test_a_question_that_the_model_cannot_hold_stops_the_job_before_it_starts(ray_session, tmp_path):
