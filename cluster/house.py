@@ -96,9 +96,10 @@ class House:
         for name, hosting in self._config.hosting.items():
             self.perform(self.residency.describe(name, hosting.min_replicas, hosting.max_replicas, hosting.size_bytes))
         for agent in living if restarted else ():
-            if agent.report is not None and agent.report.notice.epoch:
+            notice = agent.report.notice if agent.report is not None else Notice()
+            if notice.epoch and notice.least != self.residency.book.guest(agent.id.checkpoint).least:
                 with suppress(NoRoomError):  # what was pinned since leaves less room: it keeps as many as it is described with
-                    self.perform(self.residency.scale(agent.id.checkpoint, agent.report.notice.least))
+                    self.perform(self.residency.scale(agent.id.checkpoint, notice.least))
 
     def close(self) -> None:
         """Ends every agent at once and gives its slots back; nothing is begun from then on, whoever waits."""

@@ -245,6 +245,24 @@ class TestHouse:
 
         play(scenario)
 
+    @pytest.mark.parametrize(("least_described", "least_told", "living"), [(0, 0, 2), (1, 0, 1), (0, 2, 2)])
+    def test_a_later_life_keeps_what_scale_asked_for(self, acts, monkeypatch, least_described, least_told, living):
+        ids = [AgentId("r", replica, "a", SOURCE) for replica in range(living)]
+        found = [Agent(one, Actor(one), report(one, notice=Notice(5, least_told))) for one in ids]
+
+        async def find(fleet: Fleet) -> list[Agent]:
+            return found
+
+        monkeypatch.setattr(Fleet, "find", find)
+
+        async def scenario() -> None:
+            house = House(config(hosting={"a": Hosting(min_replicas=least_described)}))
+            await house.open(restarted=True)
+            assert house.residency.book.guest("a").least == least_told
+            assert [replica.id for replica in house.residency.ready("a")] == list(range(living))
+
+        play(scenario)
+
     def test_replicas_that_take_requests_are_of_one_checkpoint_whatever_its_name_means_by_now(self, acts):
         other = find_source("tests/goldens/tiny")
 
