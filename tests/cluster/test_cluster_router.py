@@ -138,6 +138,7 @@ def test_an_agent_of_the_cluster_takes_no_hooks(router):
         router.load("a").predict("hello", QUESTIONS, on_predict_end=print)
 
 
+@pytest.mark.slow
 def test_the_least_recently_used_leaves_and_no_request_is_lost(router, mini):
     router.unload()
     lifecycle = Lifecycle()
@@ -165,6 +166,7 @@ def test_the_least_recently_used_leaves_and_no_request_is_lost(router, mini):
     assert sorted((loads - evictions).elements()) == sorted(router.loaded), lifecycle.events
 
 
+@pytest.mark.slow
 def test_an_event_is_told_once_to_the_client_that_it_happened_for(router):
     router.unload()
     other = pickle.loads(pickle.dumps(router))
@@ -179,13 +181,6 @@ def test_an_event_is_told_once_to_the_client_that_it_happened_for(router):
     router.remove_hook(here)
     assert here.events == [("load", "a"), ("evict", "b")]
     assert there.events == [("load", "b"), ("evict", "a"), ("load", "c")]
-
-
-def test_an_agent_that_is_killed_is_replaced_and_the_caller_sees_nothing(router, ray_session):
-    agent = router.load("a")
-    for handle in agent.place().agents.values():
-        ray_session.kill(handle, no_restart=True)
-    assert router.predict("hello", QUESTIONS, model="a")["answers"]
 
 
 def test_scale_and_unload(router):

@@ -71,9 +71,12 @@ def all_cores():
 
 
 @pytest.mark.usefixtures("all_cores")
-def test_two_agents_answer_every_ticket_as_one_process_does(ray_session, tmp_path, tickets, questions, mini):
+@pytest.mark.parametrize("count", [40, pytest.param(240, marks=pytest.mark.slow)])
+def test_two_agents_answer_every_ticket_as_one_process_does(ray_session, tmp_path, tickets, questions, mini, count):
+    tickets, source = tickets[:count], tmp_path / "tickets.jsonl"
+    source.write_text("\n".join(json.dumps(ticket) for ticket in tickets), encoding="utf-8")
     labels = {"department": "true_department", "urgency": "true_urgency", "leaving": "true_leaving"}
-    summary = score(config([TICKETS], tmp_path / "out", state=("subject", "text"), agents=2, labels=labels, rows_per_fragment=60))
+    summary = score(config([source], tmp_path / "out", state=("subject", "text"), agents=2, labels=labels, rows_per_fragment=count // 4))
     rows = rows_of(tmp_path / "out")
     assert [row["id"] for row in rows] == [ticket["id"] for ticket in tickets]
     results = mini.predict_batch([{"subject": ticket["subject"], "text": ticket["text"]} for ticket in tickets], questions)
