@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from cluster.commands import Grant
-
 
 class ReplicaState(Enum):
     """Where a replica stands between its load and its end."""
@@ -99,10 +97,6 @@ class Guest:
     def ready(self) -> list[Replica]:
         """Those that take requests."""
         return [replica for replica in self.replicas.values() if replica.state is ReplicaState.READY]
-
-    def granted(self, ticket: int) -> Grant:
-        """What somebody who waits is given: all that take requests."""
-        return Grant(ticket, tuple(replica.id for replica in self.ready()))
 
     def coming(self) -> list[Replica]:
         """Those that take requests, now or once they are loaded."""

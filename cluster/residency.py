@@ -24,7 +24,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from cluster.commands import Abort, Close, Command, Drain, Forgo, Load, NoRoomError, Refuse
+from cluster.commands import Abort, Close, Command, Drain, Forgo, Grant, Load, NoRoomError, Refuse
 from cluster.guest_book import GuestBook
 from cluster.guests import Guest, Replica, ReplicaState, Room
 
@@ -91,9 +91,9 @@ class Residency:
     def place(self, checkpoint: str, ticket: int) -> list[Command]:
         """Somebody asks for a checkpoint and holds this ticket until it is granted or refused."""
         guest = self.book.guest(checkpoint)
-        if guest.ready():
+        if ready := guest.ready():
             self.touch(checkpoint)
-            return [guest.granted(ticket)]
+            return [Grant(ticket, tuple(replica.id for replica in ready))]
         guest.waiters[ticket] = None
         if not guest.coming():
             self.book.queue.setdefault(checkpoint)
@@ -197,7 +197,8 @@ class Residency:
         if size_bytes:
             self.book.weigh(replica, size_bytes)
         self.epoch += 1
-        commands: list[Command] = [guest.granted(ticket) for ticket in guest.waiters]
+        ready = tuple(replica.id for replica in guest.ready())
+        commands: list[Command] = [Grant(ticket, ready) for ticket in guest.waiters]
         guest.waiters.clear()
         return [*commands, *self.advance()]
 
