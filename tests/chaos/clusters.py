@@ -239,6 +239,16 @@ def state_of(router: ClusterRouter, node_id: str) -> str | None:
     return next((node["state"] for node in router.status()["nodes"] if node["id"] == node_id), None)
 
 
+def until_one_is_left(router: ClusterRouter) -> None:
+    """Waits until the router lists one slot and one replica: those on the node that is left."""
+
+    def alone() -> bool:
+        status = router.status()
+        return bool(status["slots_open"] == 1 and len(status["replicas"]) == 1)
+
+    until(alone, "table without the node that has gone")
+
+
 def actors_on(node_id: str) -> int:
     """Actors that live on a node, whoever knows of them."""
     from ray._private.state import actors
@@ -315,10 +325,7 @@ def node_lost(strategy: Strategy | None) -> dict[str, Any]:
         nodes.lose(second)
         until(lambda: state_of(router, second) == "dead", "node that counts as dead")
         clients.more()
-        until(
-            lambda: router.status()["slots_open"] == 1 and len(router.status()["replicas"]) == 1,
-            "table without the lost node",
-        )
+        until_one_is_left(router)
         alone = places(router) == [first]
         third = nodes.add(1)
         until(lambda: places(router) == sorted([first, third]), "replica on the new node")
@@ -388,10 +395,7 @@ def node_drained(strategy: Strategy | None) -> dict[str, Any]:
 
         until(moved, "replica elsewhere")
         until(lambda: not actors_on(going), "node without actors")
-        until(
-            lambda: router.status()["slots_open"] == 1 and len(router.status()["replicas"]) == 1,
-            "table without the drained node",
-        )
+        until_one_is_left(router)
         clients.more()
         state = state_of(router, going)
         return {"fewest": fewest, "state": state, **clients.stop(), "nothing_left": nothing_left(router)}
@@ -407,10 +411,7 @@ def kept_drained(strategy: Strategy | None) -> dict[str, Any]:
         clients.more()
         nodes.drain(ids[1])
         until(lambda: not actors_on(ids[1]), "node without actors")
-        until(
-            lambda: router.status()["slots_open"] == 1 and len(router.status()["replicas"]) == 1,
-            "table without the drained node",
-        )
+        until_one_is_left(router)
         clients.more()
         alone = places(router) == ids[:1]
         return {"alone": alone, **clients.stop(), "nothing_left": nothing_left(router)}
@@ -568,10 +569,7 @@ def router_node_lost(strategy: Strategy | None) -> dict[str, Any]:
         nodes.lose(here)
         until(lambda: state_of(router, here) == "dead", "node that counts as dead")
         clients.more()
-        until(
-            lambda: len(router.status()["replicas"]) == 1 and router.status()["slots_open"] == 1,
-            "table without the lost node",
-        )
+        until_one_is_left(router)
         kept = [replica["pid"] for replica in ready(router)] == [stays] and groups() == group
         nodes.add(1)
         until(lambda: len(ready(router)) == 2, "replica on the new node")
