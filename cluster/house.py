@@ -21,7 +21,7 @@ from cluster.fleet import SCHEDULE_S, Agent, Fleet
 from cluster.guests import ReplicaState
 from cluster.hosting import RouterConfig, resolve_hooks
 from cluster.looks import Looks
-from cluster.messages import AgentId, LifecycleEvent, Notice, Placement
+from cluster.messages import AgentId, LifecycleEvent, Loaded, Notice, Placement
 from cluster.metrics import RouterMetrics
 from cluster.registrations import forget, registered, remember
 from cluster.residency import Residency
@@ -180,8 +180,7 @@ class House:
                 case Load(replica, checkpoint):
                     self.spawn(self._load(replica, checkpoint))
                 case Abort(replica):
-                    self.fleet.kill(replica)
-                    self.perform(self._forget(replica))  # at once, lest its load end meanwhile
+                    self._end(replica)  # at once, lest its load end meanwhile
                     self.spawn(self.tell())
                 case Drain(replica):
                     self.spawn(self._drain(replica))
@@ -229,27 +228,15 @@ class House:
 
     async def _finish_load(self, replica: int, checkpoint: str) -> None:
         begun = time.monotonic()
+        loaded: Loaded | None = None
+        failure: Exception | None = None
         try:
             loaded = await self.fleet.load(replica, self.shelf)
-        except GONE as error:
-            if replica not in self.fleet.agents:  # its death was meant
-                return
-            self._deaths[checkpoint] += 1
-            log.warning("an agent of checkpoint %r died while it was loading", checkpoint)
-            if self._deaths[checkpoint] < _DEATHS:
-                await self.bury(replica)  # whoever waits still waits: it is tried again
-            else:
-                mend = "give agents more memory, or look into their logs"
-                died = AgentDiedError(f"{_DEATHS} agents of checkpoint {checkpoint!r} died loading ({error}): {mend}")
-                await self._fail(replica, checkpoint, died)
         except Exception as error:
-            if replica not in self.fleet.agents:
-                return
-            self.fleet.kill(replica)
-            await self._fail(replica, checkpoint, error.cause if isinstance(error, RayTaskError) else error)
-        else:
-            if replica not in self.fleet.agents:
-                return
+            failure = error
+        if replica not in self.fleet.agents:  # its end was meant, or is known already
+            return
+        if loaded is not None:
             self.done["loads"] += 1
             self._deaths.pop(checkpoint, None)
             self.failures.pop(checkpoint, None)
@@ -258,6 +245,21 @@ class House:
             self.perform(self.residency.loaded(replica, loaded.size_bytes))
             self.announce(checkpoint)
             await self.tell()
+        elif isinstance(failure, GONE):
+            await self._died_loading(replica, checkpoint, failure)
+        elif failure is not None:
+            self.fleet.kill(replica)
+            await self._fail(replica, checkpoint, failure.cause if isinstance(failure, RayTaskError) else failure)
+
+    async def _died_loading(self, replica: int, checkpoint: str, death: Exception) -> None:
+        self._deaths[checkpoint] += 1
+        log.warning("an agent of checkpoint %r died while it was loading", checkpoint)
+        if self._deaths[checkpoint] < _DEATHS:
+            await self.bury(replica)  # whoever waits still waits: it is tried again
+        else:
+            mend = "give agents more memory, or look into their logs"
+            died = AgentDiedError(f"{_DEATHS} agents of checkpoint {checkpoint!r} died loading ({death}): {mend}")
+            await self._fail(replica, checkpoint, died)
 
     async def _fail(self, replica: int, checkpoint: str, failure: Exception) -> None:
         self.failures[checkpoint] = failure
@@ -299,9 +301,12 @@ class House:
 
     async def bury(self, replica: int) -> None:
         """An agent is dead: nothing was evicted, its checkpoint is only loaded anew when it is asked for or to be kept."""
-        self.fleet.kill(replica)  # it may only have been out of reach
-        self.perform(self._forget(replica))
+        self._end(replica)  # it may only have been out of reach
         await self.tell()
+
+    def _end(self, replica: int) -> None:
+        self.fleet.kill(replica)
+        self.perform(self._forget(replica))
 
     def _forget(self, replica: int) -> list[Command]:
         self.fleet.agents.pop(replica, None)
