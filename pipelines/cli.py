@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipelines.config import AUTO, DEFAULT_MODEL, ROWS_PER_FRAGMENT, ScoreConfig
-from pipelines.inputs import InputError
+from pipelines.errors import InputError
 from pipelines.question_files import load_questions
 from pipelines.texts import read_texts
 

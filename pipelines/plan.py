@@ -16,6 +16,7 @@ from laya.checkpoint import CONFIG_FILE, WEIGHTS_FILE, open_checkpoint
 from laya.names import find_source
 from laya.questions import Question
 from pipelines.config import AUTO, ScoreConfig
+from pipelines.errors import InputError
 from pipelines.question_files import load_questions
 from pipelines.sinks import (
     Manifest,
@@ -31,7 +32,6 @@ from pipelines.sinks import (
 from pipelines.sources import (
     Fragment,
     InputColumns,
-    InputError,
     InputFile,
     check_state_columns,
     cut,

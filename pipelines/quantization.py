@@ -14,12 +14,11 @@ from rich.text import Text
 
 from laya.questions import Question
 from laya.runtime import AgentRuntime
+from pipelines.errors import InputError, RecordError
 from pipelines.plan import check_labels
 from pipelines.question_files import load_questions
 from pipelines.report import Tally, decided
 from pipelines.sources import (
-    InputError,
-    RecordError,
     check_state_columns,
     cut,
     default_state_columns,

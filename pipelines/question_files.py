@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from laya.questions import Question, parse_questions
-from pipelines.inputs import InputError
+from pipelines.errors import InputError
 
 
 class _Loader(yaml.SafeLoader):

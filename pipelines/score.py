@@ -20,12 +20,13 @@ from cluster import ClusterRouter
 from laya.files import CheckpointError
 from laya.names import BUILT_IN, canonical
 from pipelines.config import AUTO, ScoreConfig
+from pipelines.errors import InputError, RecordError
 from pipelines.plan import ScorePlan, make_plan, open_output
 from pipelines.progress import ProgressCounter, shown
 from pipelines.report import Summary, Tally
 from pipelines.session import ray_session
 from pipelines.sinks import part_name, part_notes
-from pipelines.sources import InputError, RecordError, read, state_of
+from pipelines.sources import read, state_of
 from pipelines.worker import FragmentJob, score_fragment
 
 WORKER_CPUS = 0.25

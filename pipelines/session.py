@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 import ray
 
-from pipelines.inputs import InputError
+from pipelines.errors import InputError
 
 _OBJECT_STORE_BYTES = 256 * 2**20  # texts and answers are small, and parts are written by the workers themselves
 _KNOCK_S = 5.0

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.live import Live
 
 from cluster.messages import NAMESPACE
-from pipelines.inputs import InputError
+from pipelines.errors import InputError
 from pipelines.session import ray_session
 from pipelines.status_tables import NodeStatus, ReplicaStatus, RouterAnswer, RouterStatus, tables
 

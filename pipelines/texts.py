@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pipelines.inputs import InputError
+from pipelines.errors import InputError
 
 
 def read_texts(source: str) -> list[str]:

@@ -18,9 +18,10 @@ from ray.exceptions import RayError
 from cluster import AgentDiedError, AgentLostError, ClusterRouter, NoRoomError
 from laya.files import CheckpointError
 from laya.questions import Question
+from pipelines.errors import InputError, RecordError
 from pipelines.report import Tally
 from pipelines.sinks import Outcome, output_rows, write_part
-from pipelines.sources import Fragment, InputColumns, InputError, Record, RecordError, read, state_of
+from pipelines.sources import Fragment, InputColumns, Record, read, state_of
 
 CHUNK_ROWS = 64
 """Rows that go to an agent in one call: enough to pack well, few enough that several agents share a fragment."""

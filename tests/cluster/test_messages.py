@@ -16,7 +16,7 @@ from cluster.messages import AgentId, AgentReport, LifecycleEvent, Loaded, Moved
 from laya.files import CheckpointError
 from laya.hooks import PredictContext
 from laya.names import find_source
-from pipelines.sources import InputError, RecordError
+from pipelines.errors import InputError, RecordError
 
 REPORT = AgentReport(
     id=AgentId("router", 1, "mini", find_source("mini"), 0),

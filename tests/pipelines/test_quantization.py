@@ -10,8 +10,8 @@ import pytest
 
 import laya
 from pipelines.cli import main
+from pipelines.errors import InputError
 from pipelines.quantization import measure_cost, read_labelled_texts
-from pipelines.sources import InputError
 
 QUESTIONS = {
     "team": {"type": "choice", "instructions": "Which team?", "criteria": ["billing", "delivery"]},

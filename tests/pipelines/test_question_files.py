@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pipelines.inputs import InputError
+from pipelines.errors import InputError
 from pipelines.question_files import bundled_questions, load_questions, parse_question_text
 
 

@@ -19,7 +19,7 @@ import torch
 
 import laya
 from pipelines.config import ScoreConfig
-from pipelines.inputs import InputError
+from pipelines.errors import InputError
 from pipelines.score import score
 from pipelines.sinks import committed_parts
 

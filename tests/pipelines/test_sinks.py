@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from laya.questions import parse_questions
-from pipelines.manifest import MANIFEST_NAME
+from pipelines.errors import InputError, RecordError
 from pipelines.sinks import (
     Manifest,
     check_output_folder,
@@ -29,7 +29,8 @@ from pipelines.sinks import (
     write_manifest,
     write_part,
 )
-from pipelines.sources import InputColumns, InputError, InputFile, Record, RecordError, cut, find_inputs, read, read_columns, records_of
+from pipelines.sinks.manifest import MANIFEST_NAME
+from pipelines.sources import InputColumns, InputFile, Record, cut, find_inputs, read, read_columns, records_of
 
 QUESTIONS = parse_questions(
     {
@@ -281,7 +282,7 @@ class TestParts:
         assert file.metadata.row_group(0).column(0).compression == "ZSTD"
 
     def test_rows_are_written_as_they_come(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("pipelines.parts._GROUP_ROWS", 2)
+        monkeypatch.setattr("pipelines.sinks.parts._GROUP_ROWS", 2)
         write_part(tmp_path, 0, (self.table(n) for n in range(5)), self.table().schema)
         assert pq.ParquetFile(tmp_path / part_name(0)).metadata.num_row_groups == 3
 

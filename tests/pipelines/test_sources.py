@@ -18,11 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from laya.states import serialize
+from pipelines.errors import InputError, RecordError
 from pipelines.sources import (
     Fragment,
-    InputError,
     Record,
-    RecordError,
     check_state_columns,
     columns_of_schema,
     cut,
@@ -275,7 +274,7 @@ class TestCsv:
     def test_a_quote_that_is_never_closed_is_given_up_at_a_limit(self, tmp_path, monkeypatch):
         limit = csv.field_size_limit(100)
         try:
-            monkeypatch.setattr("pipelines.csv_rows.CELL_LIMIT", 100)
+            monkeypatch.setattr("pipelines.sources.csv_rows.CELL_LIMIT", 100)
             path = write(tmp_path / "a.csv", 'text\n"open\n' + "x" * 60 + "\n" + "y" * 60 + "\nfine\n")
             found = records(path, 1)
         finally:

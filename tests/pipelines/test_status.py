@@ -21,7 +21,7 @@ import pytest
 from rich.console import Console
 
 from pipelines import status as status_module
-from pipelines.inputs import InputError
+from pipelines.errors import InputError
 from pipelines.status import RouterReader, show_status
 from pipelines.status_tables import RouterAnswer, tables
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from pipelines.columns import InputColumns, Kinds, columns_of_schema, merge_kinds, read_columns, scan_fragment
-from pipelines.fragments import Fragment, cut
-from pipelines.inputs import InputError, InputFile, find_inputs
-from pipelines.records import Record, RecordError, read, records_of
-from pipelines.state_columns import check_state_columns, default_state_columns, state_of
+from pipelines.sources.columns import InputColumns, Kinds, columns_of_schema, merge_kinds, read_columns, scan_fragment
+from pipelines.sources.fragments import Fragment, cut
+from pipelines.sources.inputs import InputFile, find_inputs
+from pipelines.sources.records import Record, read, records_of
+from pipelines.sources.state_columns import check_state_columns, default_state_columns, state_of
 
 __all__ = [
     "Fragment",
     "InputColumns",
-    "InputError",
     "InputFile",
     "Kinds",
     "Record",
-    "RecordError",
     "check_state_columns",
     "columns_of_schema",
     "cut",

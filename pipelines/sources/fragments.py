@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from pipelines.csv_rows import csv_header, csv_rows
-from pipelines.inputs import Format, InputFile, skip_bom
-from pipelines.parquet_files import open_parquet
+from pipelines.sources.csv_rows import csv_header, csv_rows
+from pipelines.sources.inputs import Format, InputFile, skip_bom
+from pipelines.sources.parquet_files import open_parquet
 
 Span = tuple[int, int, int, int]
 """Number of the first record, start, stop and count of the records of a piece that is not cut further."""

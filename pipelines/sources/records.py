@@ -12,21 +12,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipelines.arrow_values import python_values
-from pipelines.csv_rows import CsvRow, cell_text, csv_header, csv_rows, reason
-from pipelines.fragments import Fragment
-from pipelines.inputs import InputError, first_line
-from pipelines.parquet_files import open_parquet
+from pipelines.errors import InputError, RecordError, first_line
+from pipelines.sources.arrow_values import python_values
+from pipelines.sources.csv_rows import CsvRow, cell_text, csv_header, csv_rows, reason
+from pipelines.sources.fragments import Fragment
+from pipelines.sources.parquet_files import open_parquet
 
 MAX_DEPTH = 200
 """Objects and lists inside one another in a JSON record."""
 
 _BATCH_ROWS = 1024
 _JSON_NAMES = {list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number", type(None): "null"}
-
-
-class RecordError(ValueError):
-    """One record cannot be read or asked about; the message names its file and line, and the reason."""
 
 
 @dataclass(slots=True)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+from pipelines.errors import InputError
+
 Format = Literal["jsonl", "csv", "parquet"]
 
 FORMATS: Mapping[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
@@ -16,10 +18,6 @@ FORMATS: Mapping[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "j
 
 _KNOWN = ", ".join(FORMATS)
 _BOM = b"\xef\xbb\xbf"
-
-
-class InputError(ValueError):
-    """The job cannot start, or cannot go on, with what it was given; the message is one line that names it and the mend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +61,6 @@ def find_inputs(inputs: Sequence[str]) -> list[InputFile]:
         except OSError as error:
             raise InputError(f"{error.filename or given}: cannot be read: {error.strerror or error}") from error
     return list(found.values())
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message."""
-    return str(error).strip().partition("\n")[0]
 
 
 def skip_bom(file: BinaryIO) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from pipelines.inputs import InputError
-from pipelines.records import Record, RecordError
+from pipelines.errors import InputError, RecordError
+from pipelines.sources.records import Record
 
 USUAL_NAMES = ("state", "text", "body", "message", "content")
 """Columns that are taken for the state where none is named, the first that there is."""

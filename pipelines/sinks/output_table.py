@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 
 from laya.questions import Question
-from pipelines.columns import InputColumns
-from pipelines.inputs import InputError, first_line
-from pipelines.records import Record
+from pipelines.errors import InputError, first_line
+from pipelines.sources.columns import InputColumns
+from pipelines.sources.records import Record
 
 Outcome = Mapping[str, Any] | BaseException
 """What became of a record: the result of a Router, or the error."""

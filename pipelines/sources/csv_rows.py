@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from pipelines.inputs import InputError, check_distinct, skip_bom
+from pipelines.errors import InputError
+from pipelines.sources.inputs import check_distinct, skip_bom
 
 CELL_LIMIT = 64 * 2**20
 """Longest cell in bytes: what a quote that is never closed may hold in memory before its row is given up."""

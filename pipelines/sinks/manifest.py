@@ -11,8 +11,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from pipelines.inputs import InputError, InputFile
-from pipelines.parts import UNFINISHED, atomic_path
+from pipelines.errors import InputError
+from pipelines.sinks.parts import UNFINISHED, atomic_path
+from pipelines.sources.inputs import InputFile
 
 MANIFEST_NAME = "_laya_manifest.json"
 LOCK_NAME = "_laya_lock"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pipelines.manifest import Manifest, check_output_folder, fingerprint, locked, read_manifest, write_manifest
-from pipelines.output_table import Outcome, output_rows, output_schema
-from pipelines.parts import committed_parts, part_name, part_notes, remove_unfinished, write_part
+from pipelines.sinks.manifest import Manifest, check_output_folder, fingerprint, locked, read_manifest, write_manifest
+from pipelines.sinks.output_table import Outcome, output_rows, output_schema
+from pipelines.sinks.parts import committed_parts, part_name, part_notes, remove_unfinished, write_part
 
 __all__ = [
     "Manifest",

@@ -9,11 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as pat
 
-from pipelines.csv_rows import csv_header
-from pipelines.fragments import Fragment, cut
-from pipelines.inputs import InputError, InputFile, check_distinct
-from pipelines.parquet_files import open_parquet
-from pipelines.records import read
+from pipelines.errors import InputError
+from pipelines.sources.csv_rows import csv_header
+from pipelines.sources.fragments import Fragment, cut
+from pipelines.sources.inputs import InputFile, check_distinct
+from pipelines.sources.parquet_files import open_parquet
+from pipelines.sources.records import read
 
 _TEXT, _BOOL, _INT, _FLOAT, _BEYOND_INT64, _NO_FLOAT, _OTHER = (1 << bit for bit in range(7))
 _BITS: Mapping[type, int] = {str: _TEXT, bool: _BOOL, float: _FLOAT, type(None): 0}

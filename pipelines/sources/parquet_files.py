@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.inputs import InputError, check_distinct, first_line
+from pipelines.errors import InputError, first_line
+from pipelines.sources.inputs import check_distinct
 
 
 def open_parquet(path: str) -> pq.ParquetFile:
