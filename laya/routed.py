@@ -175,16 +175,18 @@ class RoutedCalls(HookRegistry):
         min_confidence: MinConfidence = None,
         max_len: int | None = None,
         head_max_len: int | None = None,
+        run_id: str | None = None,
     ) -> Result:
         """Routes one state of any length and answers questions about it; see `laya.Agent.predict_long`.
 
-        Hooks given here see the whole state; hooks installed on the agent see its windows.
+        Hooks given here see the whole state; hooks installed on the agent see its windows. ``run_id`` is the id of the request in their
+        context, as in `Request`; None makes one.
         """
         Passes(batch_size)
         check_aggregate(aggregate)
         gate = ConfidenceGate(min_confidence)
         call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
-        request = request_of(state, questions, model, task, lang, lang_guess, max_len, head_max_len)
+        request = {**request_of(state, questions, model, task, lang, lang_guess, max_len, head_max_len), "run_id": run_id}
         ctx = self._route(request, call_hooks)
         agent = self._bind(ctx)
 

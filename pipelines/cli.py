@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import warnings
 from collections.abc import Sequence
@@ -12,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pipelines.config import AUTO, DEFAULT_MODEL, ROWS_PER_FRAGMENT, ScoreConfig
+from pipelines.config import AUTO, DEFAULT_MODEL
 from pipelines.errors import InputError
+from pipelines.flags import by_question, listed
 from pipelines.question_files import load_questions
+from pipelines.score_command import EXIT_INTERRUPTED, report, score
 from pipelines.texts import read_texts
 
 if TYPE_CHECKING:
     from laya.router import Router
 
 EXIT_BAD_INPUT = 2
-EXIT_INTERRUPTED = 130
 
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 _QUESTIONS_HELP = "YAML or JSON file of question id to question, or the name of a bundled one (tickets, packages)."
@@ -35,6 +35,7 @@ def cli() -> None:
 
     \b
     laya score tickets.jsonl --questions tickets --output out    score files
+    laya report out                                              a page about what that did
     laya predict "Where is my parcel?" --questions tickets       ask about one text
     laya route "Wo ist mein Paket?"                              which checkpoint would answer
     laya export-onnx --model mini --output mini.onnx             the network for onnxruntime, without torch
@@ -42,89 +43,8 @@ def cli() -> None:
     """
 
 
-@cli.command(context_settings=_HELP, short_help="Answer questions about every row of files.")
-@click.argument("inputs", nargs=-1, required=True, metavar="INPUT...")
-@click.option("--questions", "-q", required=True, metavar="FILE", help=_QUESTIONS_HELP)
-@click.option("--output", "-o", required=True, metavar="DIR", help="Folder for the part files; the same command again goes on there.")
-@click.option("--model", "-m", default=DEFAULT_MODEL, show_default=True, metavar="NAME", help=_MODEL_HELP)
-@click.option(
-    "--state",
-    "-s",
-    metavar="COLUMN[,COLUMN]",
-    help="Column that the questions are about; several make a dict. Default: state, text, body, message or content.",
-)
-@click.option("--agents", default=1, show_default=True, type=click.IntRange(1), help="Copies of the model that score at a time.")
-@click.option("--labels", multiple=True, metavar="QUESTION=COLUMN", help="Column with a question's right answers; may be repeated.")
-@click.option(
-    "--rows-per-fragment",
-    default=ROWS_PER_FRAGMENT,
-    show_default=True,
-    type=click.IntRange(1),
-    help="Rows that are scored and committed as one.",
-)
-@click.option("--address", metavar="ADDRESS", help="Ray cluster to join ('auto' finds one here). Default: an embedded Ray.")
-@click.option("--quiet", is_flag=True, help="Show no progress, only the summary.")
-def score(
-    inputs: tuple[str, ...],
-    questions: str,
-    output: str,
-    model: str,
-    state: str | None,
-    agents: int,
-    labels: tuple[str, ...],
-    rows_per_fragment: int,
-    address: str | None,
-    quiet: bool,
-) -> None:
-    """Answer questions about every row of JSONL, CSV and Parquet files.
-
-    INPUT is a file, a folder or a glob. The output is Parquet: the input's columns, typed columns for each question, and a column
-    `laya` that says how a row was answered, or why it could not be. A run that was stopped goes on where it was.
-
-    \b
-    laya score mails/*.csv -q tickets -s subject,body -o out --agents 2
-    laya score tickets.jsonl -q my-questions.yaml -o out --labels team=true_team
-    """
-    from rich.console import Console
-
-    from pipelines.report import print_summary
-    from pipelines.score import score as run
-
-    config = ScoreConfig(
-        inputs=inputs,
-        questions=questions,
-        output=output,
-        model=model,
-        state=_columns(state),
-        agents=agents,
-        labels=_labels(labels),
-        rows_per_fragment=rows_per_fragment,
-        address=address,
-    )
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite end is like Ctrl-C
-    try:
-        summary = run(config, None if quiet else Console(stderr=True))
-    except KeyboardInterrupt:
-        kept = f"what was committed stays in {output}" if Path(output).exists() else "nothing was committed yet"
-        click.echo(f"\nstopped; {kept}, and the same command goes on there", err=True)
-        sys.exit(EXIT_INTERRUPTED)
-    print_summary(summary, summary.questions, Console())
-
-
-def _columns(names: str | None) -> tuple[str, ...] | None:
-    return None if names is None else tuple(name.strip() for name in names.split(","))
-
-
-def _labels(pairs: Sequence[str]) -> dict[str, str]:
-    labels: dict[str, str] = {}
-    for pair in pairs:
-        question, _, column = pair.partition("=")
-        if not question or not column:
-            raise click.UsageError(f"--labels {pair!r}: write QUESTION=COLUMN")
-        if question in labels:
-            raise click.UsageError(f"--labels {pair!r}: question {question!r} has a column already")
-        labels[question] = column
-    return labels
+cli.add_command(score)
+cli.add_command(report)
 
 
 @cli.command(context_settings=_HELP)
@@ -219,7 +139,7 @@ def export_onnx(
         raise click.UsageError("--texts, --state and --labels say what --int8 is measured on: add --int8")
     if not texts and (state or labels):
         raise click.UsageError("--state and --labels describe --texts: add --texts INPUT")
-    sample = read_labelled_texts(texts, questions, _columns(state), _labels(labels)) if int8 else None
+    sample = read_labelled_texts(texts, questions, listed(state), by_question("--labels", labels, "COLUMN")) if int8 else None
     written = export(model, output, int8)
     told = "" if int8 else f"; largest difference of a logit from torch {written.difference:.1g}"
     click.echo(f"{written.path}: {written.size / 1e6:.1f} MB, {written.precision}{told}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import file_digest, sha256
@@ -17,28 +17,26 @@ from laya.names import find_source
 from laya.questions import Question
 from pipelines.config import AUTO, ScoreConfig
 from pipelines.errors import InputError
+from pipelines.gating import check_thresholds
+from pipelines.hook_paths import hooks_of
 from pipelines.question_files import load_questions
-from pipelines.sinks import (
-    Manifest,
-    check_output_folder,
-    committed_parts,
-    fingerprint,
-    locked,
-    output_schema,
-    part_notes,
-    remove_unfinished,
-    write_manifest,
-)
+from pipelines.row_requests import RowRequests
+from pipelines.session import mapped_on_ray, ray_session
+from pipelines.sinks import check_output_folder, committed_parts, fingerprint, output_schema
 from pipelines.sources import (
     Fragment,
     InputColumns,
     InputFile,
+    Survey,
     check_state_columns,
-    cut,
     default_state_columns,
     find_inputs,
-    read_columns,
+    survey,
 )
+from pipelines.storage import is_remote
+
+SURVEYED_HERE_BYTES = 256 * 2**20
+"""Text input up to here is looked over in this process, in a few seconds; more of it by tasks on Ray."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,31 +44,36 @@ class ScorePlan:
     """What a job will do.
 
     Attributes:
+        config: What was asked for.
         files: The input.
         fragments: The same, cut.
         done: Indices of the fragments that an earlier run has committed.
-        columns: Columns of the input.
-        questions: The questions as the user wrote them.
+        columns: Columns of the input that the output keeps.
+        questions: The questions as the user wrote them; None where each row has its own.
         parsed: The same, validated.
         schema: Schema of the output.
-        state: Columns that the questions are about.
-        labels: Question id (as text) to the column of its right answer.
-        fingerprint: Hash of all that decides what the output holds.
+        rows: Makes requests of records.
+        facts: Name to a hash of all that decides what the output holds.
     """
 
+    config: ScoreConfig
     files: tuple[InputFile, ...]
     fragments: tuple[Fragment, ...]
     done: frozenset[int]
     columns: InputColumns
-    questions: Mapping[Any, Any]
-    parsed: tuple[Question, ...]
+    questions: Mapping[Any, Any] | None
+    parsed: tuple[Question, ...] | None
     schema: pa.Schema
-    state: tuple[str, ...]
-    labels: Mapping[str, str]
-    fingerprint: str
+    rows: RowRequests
+    facts: Mapping[str, str]
 
     @property
-    def rows(self) -> int:
+    def fingerprint(self) -> str:
+        """One hash of the facts."""
+        return fingerprint(self.facts)
+
+    @property
+    def row_count(self) -> int:
         """Rows of the whole input."""
         return sum(fragment.rows for fragment in self.fragments)
 
@@ -78,20 +81,6 @@ class ScorePlan:
     def pending(self) -> list[Fragment]:
         """Fragments that are still to be scored."""
         return [fragment for fragment in self.fragments if fragment.index not in self.done]
-
-
-@contextmanager
-def open_output(config: ScoreConfig, plan: ScorePlan) -> Iterator[None]:
-    """Holds the output folder for the parts of a block: the manifest first, so that a run that stops can be told from another.
-
-    Raises:
-        InputError: The folder cannot be written to, or another run writes to it now.
-    """
-    with locked(config.output):
-        write_manifest(config.output, Manifest(plan.fingerprint, len(plan.fragments), plan.rows, plan.files))
-        remove_unfinished(config.output)
-        yield
-        remove_unfinished(config.output)
 
 
 def make_plan(config: ScoreConfig) -> ScorePlan:
@@ -102,38 +91,120 @@ def make_plan(config: ScoreConfig) -> ScorePlan:
         CheckpointError: The checkpoint cannot be had here.
     """
     _check_output(config)
-    questions, parsed = load_questions(config.questions)
+    questions, parsed = (None, None) if config.questions is None else load_questions(config.questions)
+    check_thresholds(config.min_confidence, parsed)
+    hooks_of(config.hooks)
+    hooks_of(config.agent_hooks)
     files = find_inputs(config.inputs)
-    fragments = cut(files, config.rows_per_fragment)
-    columns = read_columns(files)
-    state = _state_columns(config.state, columns, bool(fragments))
-    check_labels(config.labels, parsed, columns.names)
-    schema = output_schema(columns, parsed)
-    settings = {"labels": dict(config.labels), "weights": _weights(config)}
-    mark = fingerprint(files, questions, config.model, state, config.rows_per_fragment, settings)
-    resumed = check_output_folder(config.output, mark) == "resume"
+    surveyed = _survey(files, config)
+    columns = surveyed.columns
+    rows = RowRequests(config, _state_columns(config, columns, bool(surveyed.fragments)), questions)
+    _check_columns(config, columns)
+    check_labels(config.labels, parsed or (), columns.names)
+    kept = columns.kept(config.columns)
+    facts = _facts(config, files, questions, rows.state)
+    resumed = check_output_folder(config.output, facts) == "resume"
+    if config.abstain_output is not None:
+        check_output_folder(config.abstain_output, facts)
     return ScorePlan(
+        config=config,
         files=tuple(files),
-        fragments=tuple(fragments),
-        done=frozenset(index for index in committed_parts(config.output) if part_notes(config.output, index)) if resumed else frozenset(),
-        columns=columns,
+        fragments=tuple(surveyed.fragments),
+        done=frozenset(committed_parts(config.output, config.format)) if resumed else frozenset(),
+        columns=kept,
         questions=questions,
         parsed=parsed,
-        schema=schema,
-        state=state,
-        labels=config.labels,
-        fingerprint=mark,
+        schema=output_schema(kept, parsed),
+        rows=rows,
+        facts=facts,
     )
 
 
+def check_labels(labels: Mapping[str, str], questions: Sequence[Question], columns: Sequence[str]) -> None:
+    """Checks that labels belong to questions and name columns of the input.
+
+    Raises:
+        InputError: One does not.
+    """
+    known = [str(question.qid) for question in questions]
+    for qid, column in labels.items():
+        if qid not in known:
+            raise InputError(f"--labels {qid}={column}: there is no question {qid!r}; the questions are {', '.join(known)}")
+        _check_column(f"--labels {qid}={column}", column, columns)
+
+
+def _survey(files: Sequence[InputFile], config: ScoreConfig) -> Survey:
+    if sum(file.size for file in files if file.format != "parquet") <= SURVEYED_HERE_BYTES:
+        return survey(files, config.rows_per_fragment)
+    with ray_session(config.address, config.agents):
+        return survey(files, config.rows_per_fragment, mapped_on_ray)
+
+
 def _check_output(config: ScoreConfig) -> None:
-    if not config.output.strip():
-        raise InputError("--output is empty; name a folder for the part files")
-    output = Path(config.output).absolute()
-    for given in config.inputs:
-        folder = Path(given).absolute()
-        if folder.is_dir() and output.is_relative_to(folder):
-            raise InputError(f"--output {config.output} lies inside the input folder {given}, which would read it again; choose another")
+    if is_remote(config.output):
+        given = [name for name in config.inputs if is_remote(name) and f"{config.output.rstrip('/')}/".startswith(f"{name.rstrip('/')}/")]
+    else:
+        output = Path(config.output).absolute()
+        given = [name for name in config.inputs if not is_remote(name) and _is_below(output, Path(name).absolute())]
+    if given:
+        raise InputError(f"--output {config.output} lies inside the input folder {given[0]}, which would read it again; choose another")
+    if config.abstain_output is not None and config.abstain_output.rstrip("/") == config.output.rstrip("/"):
+        raise InputError(f"--abstain-output {config.abstain_output} is the output folder itself; choose another")
+
+
+def _is_below(output: Path, folder: Path) -> bool:
+    return folder.is_dir() and output.is_relative_to(folder)
+
+
+def _state_columns(config: ScoreConfig, columns: InputColumns, has_rows: bool) -> tuple[str, ...]:
+    wanted = config.state
+    if not columns.names and not has_rows:
+        return wanted or ()
+    if wanted is None:
+        return default_state_columns(columns.names)
+    check_state_columns(wanted, columns.names)
+    return wanted
+
+
+def _check_columns(config: ScoreConfig, columns: InputColumns) -> None:
+    if not columns.names:
+        return
+    if config.state_json and config.state is not None and len(config.state) > 1:
+        raise InputError("--state-json is for one state column; of several a dict is made already")
+    for name in ("questions_column", "model_column", "lang_column", "max_len_column"):
+        column = getattr(config, name)
+        if column is not None:
+            _check_column(f"--{name.replace('_', '-')} {column}", column, columns.names)
+    for column in config.columns or ():
+        _check_column(f"--columns {column}", column, columns.names)
+
+
+def _check_column(flag: str, column: str, columns: Sequence[str]) -> None:
+    if column not in columns:
+        close = get_close_matches(column, columns, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close else f"; the columns are {', '.join(columns)}"
+        raise InputError(f"{flag}: the input has no column {column!r}{hint}")
+
+
+def _facts(config: ScoreConfig, files: Sequence[InputFile], questions: Mapping[Any, Any] | None, state: Sequence[str]) -> dict[str, str]:
+    """All that decides what the output holds, by the names that a refusal tells."""
+    asked = config.model_dump(include={"questions_column", "state_json", "model_column", "lang", "lang_column", "max_len_column"})
+    facts: dict[str, Any] = {
+        "input": [(file.path, file.size, file.mtime_ns) for file in files],
+        "questions": _canonical(questions) if questions is not None else config.questions_column,
+        "model": [config.model, _weights(config)],
+        "calibration": None if config.calibration is None else _digest(Path(config.calibration)),
+        "state columns": [*state, config.state_json],
+        "row columns": asked,
+        "budgets": [config.max_len, config.head_max_len, config.long, config.window, config.stride],
+        "hooks": [config.hooks, config.agent_hooks],
+        "min_confidence": [config.min_confidence, config.abstain_output],
+        "labels": config.labels,
+        "kept columns": config.columns,
+        "rows_per_fragment": config.rows_per_fragment,
+        "format": config.format,
+    }
+    return {name: sha256(json.dumps(fact, default=repr).encode(errors="surrogatepass")).hexdigest() for name, fact in facts.items()}
 
 
 def _weights(config: ScoreConfig) -> str | None:
@@ -147,31 +218,22 @@ def _weights(config: ScoreConfig) -> str | None:
     checkpoint = open_checkpoint(find_source(config.model))
     digest = sha256()
     for name in (CONFIG_FILE, WEIGHTS_FILE):
-        with (checkpoint.folder / name).open("rb") as file:
-            digest.update(file_digest(file, "sha256").digest())
+        digest.update(bytes.fromhex(_digest(checkpoint.folder / name)))
     return digest.hexdigest()
 
 
-def _state_columns(wanted: tuple[str, ...] | None, columns: InputColumns, has_rows: bool) -> tuple[str, ...]:
-    if not columns.names and not has_rows:
-        return wanted or ()
-    if wanted is None:
-        return default_state_columns(columns.names)
-    check_state_columns(wanted, columns.names)
-    return wanted
+def _digest(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
 
 
-def check_labels(labels: Mapping[str, str], questions: Sequence[Question], columns: Sequence[str]) -> None:
-    """Checks that labels belong to questions and name columns of the input.
-
-    Raises:
-        InputError: One does not.
-    """
-    known = [str(question.qid) for question in questions]
-    for qid, column in labels.items():
-        if qid not in known:
-            raise InputError(f"--labels {qid}={column}: there is no question {qid!r}; the questions are {', '.join(known)}")
-        if column not in columns:
-            close = get_close_matches(column, columns, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else f"; the columns are {', '.join(columns)}"
-            raise InputError(f"--labels {qid}={column}: the input has no column {column!r}{hint}")
+def _canonical(value: Any) -> Any:
+    """Tells apart what JSON would write alike: the keys 1 and "1", true and "true"."""
+    if isinstance(value, Mapping):
+        return {"mapping": [[_canonical(key), _canonical(part)] for key, part in value.items()]}
+    if isinstance(value, list | tuple):
+        return [_canonical(part) for part in value]
+    return value

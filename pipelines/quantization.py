@@ -15,18 +15,18 @@ from rich.text import Text
 from laya.questions import Question
 from laya.runtime import AgentRuntime
 from pipelines.errors import InputError, RecordError
+from pipelines.evaluation import decided
 from pipelines.plan import check_labels
 from pipelines.question_files import load_questions
-from pipelines.report import Tally, decided
 from pipelines.sources import (
     check_state_columns,
-    cut,
     default_state_columns,
     find_inputs,
     read,
-    read_columns,
     state_of,
+    survey,
 )
+from pipelines.tally import Tally
 
 BUNDLED_TEXTS = "tickets"
 """The data set that ships with the package: 240 labelled messages."""
@@ -90,12 +90,13 @@ def read_labelled_texts(
         texts, state = [str(resources.files("configs") / "datasets" / f"{BUNDLED_TEXTS}.jsonl")], _BUNDLED_STATE
         labels = {qid: column for qid, column in _BUNDLED_LABELS.items() if qid in asked}
     files = find_inputs(texts)
-    names = read_columns(files).names
+    surveyed = survey(files)
+    names = surveyed.columns.names
     columns = state or default_state_columns(names)
     check_state_columns(columns, names)
     check_labels(labels or {}, parsed, names)
     found = LabelledTexts(asked, parsed, [], [])
-    for record in (record for fragment in cut(files) for record in read(fragment)):
+    for record in (record for fragment in surveyed.fragments for record in read(fragment)):
         try:
             found.states.append(state_of(record, columns))
         except RecordError:
@@ -140,7 +141,7 @@ def print_cost(cost: QuantizationCost, questions: Sequence[Question], console: C
     for question in questions:
         qid = str(question.qid)
         before, after = cost.before.questions[qid], cost.after.questions[qid]
-        accuracies = [f"{tally.right / tally.labelled:.3f}" if tally.labelled else "no labels" for tally in (before, after)]
+        accuracies = [f"{found.accuracy:.3f}" if found.rows else "no labels" for found in (before.evaluation, after.evaluation)]
         table.add_row(*map(Text, (qid, *accuracies, f"{cost.changed[qid]} of {cost.before.rows}", f"{cost.largest[qid]:.4f}")))
     console.print(f"What int8 costs on {cost.before.rows} texts; the largest shift is that of a probability:", highlight=False)
     console.print(table)

@@ -7,15 +7,20 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 import ray
+from ray.exceptions import RayTaskError
 
 from pipelines.errors import InputError
 
 _OBJECT_STORE_BYTES = 256 * 2**20  # texts and answers are small, and parts are written by the workers themselves
 _KNOCK_S = 5.0
+
+Item = TypeVar("Item")
+Value = TypeVar("Value")
 
 
 @contextmanager
@@ -55,6 +60,16 @@ def ray_session(address: str | None, num_cpus: int) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def mapped_on_ray(function: Callable[[Item], Value], items: Iterable[Item]) -> Iterator[Value]:
+    """Applies a function to items by tasks of a Ray that is there; results come in the order of the items, errors with their own class."""
+    task = ray.remote(function).options(num_cpus=1, max_retries=3)
+    for reference in [task.remote(item) for item in items]:
+        try:
+            yield ray.get(reference)
+        except RayTaskError as error:
+            raise error.cause from None
 
 
 def _knock(address: str) -> None:

@@ -20,7 +20,7 @@ SCHEMES = ("s3", "gs", "gcs")
 UNFINISHED = "unfinished-"
 """How the names of files begin that are being written."""
 
-_URI = re.compile(r"([a-z][a-z0-9]*)://([^?]*?)(\?\w+=.*)?", re.DOTALL)
+_URI = re.compile(r"([a-z][a-z0-9]*)://(.*?)(\?\w+=.*)?", re.DOTALL)
 _BUFFER_BYTES = 2**20
 
 

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import pickle
-from collections import deque
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
-from itertools import islice
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import pyarrow as pa
-from ray.exceptions import RayError
 
-from cluster import AgentDiedError, AgentLostError, ClusterRouter, NoRoomError
-from laya.files import CheckpointError
-from laya.questions import Question
-from pipelines.errors import InputError, RecordError
-from pipelines.report import Tally
-from pipelines.sinks import Outcome, output_rows, write_part
-from pipelines.sources import Fragment, InputColumns, Record, read, state_of
-
-CHUNK_ROWS = 64
-"""Rows that go to an agent in one call: enough to pack well, few enough that several agents share a fragment."""
-
-STOPS_THE_JOB = (CheckpointError, AgentDiedError, AgentLostError, NoRoomError, InputError)
-"""Errors that are no single row's: they stop the job, which can go on later, instead of filling it with error rows."""
+from cluster import ClusterRouter
+from laya.questions import Question, parse_questions
+from pipelines.asking import STOPS_THE_JOB, Asker
+from pipelines.config import ScoreConfig
+from pipelines.errors import InputError
+from pipelines.gating import abstained
+from pipelines.hook_paths import hooks_of
+from pipelines.plan import ScorePlan
+from pipelines.row_requests import RowRequests
+from pipelines.sinks import Outcome, output_rows, settled, write_part
+from pipelines.sources import Fragment, InputColumns, InputFile, Record, check_unchanged, read
+from pipelines.tally import Tally
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,64 +30,58 @@ class FragmentJob:
     """What every fragment of a job needs.
 
     Attributes:
+        config: What was asked for.
         router: Answers requests.
-        model: The checkpoint to ask, or None to choose one for each row.
-        output: Folder of the part files.
+        rows: Makes them of records.
         in_flight: Chunks that are being answered at a time.
-        files: Path of each input file to its size and time of change.
-        columns: Columns of the input.
-        questions: The questions as the user wrote them.
-        parsed: The same, validated.
+        files: The input by path.
+        columns: Columns of the input that the output keeps.
+        parsed: The questions of all rows, validated; None where each row has its own.
         schema: Schema of the output.
-        state: Columns that the questions are about.
-        labels: Question id to the column of its right answer.
         fingerprint: Of the job; run ids are made from it.
         progress: Handle of a ProgressCounter.
     """
 
-    TALLY_KEY: ClassVar[str] = "laya.tally"
-
+    config: ScoreConfig
     router: ClusterRouter
-    model: str | None
-    output: str
+    rows: RowRequests
     in_flight: int
-    files: Mapping[str, tuple[int, int]]
+    files: Mapping[str, InputFile]
     columns: InputColumns
-    questions: Mapping[Any, Any]
-    parsed: tuple[Question, ...]
+    parsed: tuple[Question, ...] | None
     schema: pa.Schema
-    state: tuple[str, ...]
-    labels: Mapping[str, str]
     fingerprint: str
     progress: Any
 
-    def check_unchanged(self, fragment: Fragment) -> None:
-        """Checks that a fragment's file is the one that was planned with.
-
-        Raises:
-            InputError: It has been changed since.
-        """
-        facts = Path(fragment.path).stat()
-        if (facts.st_size, facts.st_mtime_ns) != self.files[fragment.path]:
-            raise InputError(f"{fragment.path}: changed while it was being scored; start again with a new --output")
-
-    def run_id(self, fragment: Fragment, record: Record) -> str:
-        """The id of a row's request: the same however often the row is scored."""
-        return sha256(f"{self.fingerprint}:{fragment.path}:{record.number}".encode()).hexdigest()[:32]
+    @classmethod
+    def of(cls, plan: ScorePlan, router: ClusterRouter, in_flight: int, progress: Any) -> Self:
+        """The job of a plan."""
+        return cls(
+            config=plan.config,
+            router=router,
+            rows=plan.rows,
+            in_flight=in_flight,
+            files={file.path: file for file in plan.files},
+            columns=plan.columns,
+            parsed=plan.parsed,
+            schema=plan.schema,
+            fingerprint=plan.fingerprint,
+            progress=progress,
+        )
 
 
 def score_fragment(row: Mapping[str, Any], job: FragmentJob) -> dict[str, Any]:
     """Scores one fragment and commits its part file; done twice, it replaces the part by an equal one.
 
     Args:
-        row: The fields of a Fragment.
+        row: A pickled Fragment in ``fragment``.
         job: The job.
 
     Returns:
         The fragment's ``index`` and the number of its ``rows``; or, pickled in ``stopped``, the error that stops the job. It travels as a
         value because Ray Data would wrap it and lose its class.
     """
-    fragment = Fragment(**row)
+    fragment: Fragment = pickle.loads(row["fragment"])
     try:
         return {"index": fragment.index, "rows": _score(fragment, job), "stopped": None}
     except STOPS_THE_JOB as error:
@@ -100,67 +89,44 @@ def score_fragment(row: Mapping[str, Any], job: FragmentJob) -> dict[str, Any]:
 
 
 def _score(fragment: Fragment, job: FragmentJob) -> int:
-    job.check_unchanged(fragment)
+    config = job.config
+    started = time.time()
+    check_unchanged(job.files[fragment.path])
     tally = Tally()
-    wanted = {*job.state, *job.labels.values()}
-    chunks = _chunks(read(fragment, wanted))
+    asker = Asker(job.router, job.rows, hooks_of(config.hooks), alike=not config.agent_hooks, in_flight=job.in_flight)
+    records = read(fragment, wanted={*job.rows.columns, *config.labels.values()}, kept=job.columns.names)
+
+    def run_id(record: Record) -> str:
+        return sha256(f"{job.fingerprint}:{fragment.path}:{record.number}".encode()).hexdigest()[:32]
 
     def tables() -> Iterator[pa.Table]:
-        for records, run_ids, outcomes in _answered(chunks, fragment, job):
-            _count(records, outcomes, tally, job)
-            yield output_rows(records, outcomes, run_ids, job.columns, job.parsed)
-        job.check_unchanged(fragment)
+        for answered in asker.answer(records, run_id):
+            read_records, run_ids, given = zip(*answered, strict=True)
+            outcomes = [settled(outcome, job.parsed) for outcome in given]
+            _count(read_records, outcomes, tally, job)
+            yield output_rows(read_records, outcomes, run_ids, job.columns, job.parsed, config.min_confidence)
+        check_unchanged(job.files[fragment.path])
 
-    return write_part(job.output, fragment.index, tables(), job.schema, lambda: {job.TALLY_KEY: tally.to_json()})
+    def notes() -> dict[str, Any]:
+        tally.repeats = asker.repeats
+        return {"started_at": started, "finished_at": time.time(), "tally": tally.to_dict()}
 
-
-def _chunks(records: Iterator[Record]) -> Iterator[list[Record]]:
-    while chunk := list(islice(records, CHUNK_ROWS)):
-        yield chunk
-
-
-def _answered(
-    chunks: Iterator[list[Record]], fragment: Fragment, job: FragmentJob
-) -> Iterator[tuple[list[Record], list[str], list[Outcome]]]:
-    """Answers chunks in order, several at a time; no more are read than are in flight."""
-    waiting: deque[tuple[list[Record], list[str], Future[list[Outcome]]]] = deque()
-    with ThreadPoolExecutor(job.in_flight, thread_name_prefix="laya-ask") as pool:
-        for records in chunks:
-            run_ids = [job.run_id(fragment, record) for record in records]
-            waiting.append((records, run_ids, pool.submit(_ask, records, run_ids, job)))
-            if len(waiting) >= job.in_flight:
-                first, ids, answer = waiting.popleft()
-                yield first, ids, answer.result()
-        for first, ids, answer in waiting:
-            yield first, ids, answer.result()
-
-
-def _ask(records: Sequence[Record], run_ids: Sequence[str], job: FragmentJob) -> list[Outcome]:
-    """What becomes of each record: an answer, or the error that is its own."""
-    outcomes: list[Outcome | None] = [None] * len(records)
-    requests = []
-    for index, (record, run_id) in enumerate(zip(records, run_ids, strict=True)):
-        try:
-            state = state_of(record, job.state)
-        except RecordError as error:
-            outcomes[index] = error
-        else:
-            requests.append((index, {"state": state, "questions": job.questions, "model": job.model, "run_id": run_id}))
-    answers = job.router.predict_batch([request for _, request in requests], return_exceptions=True)
-    for (index, _), answer in zip(requests, answers, strict=True):
-        if isinstance(answer, STOPS_THE_JOB):
-            raise answer
-        if isinstance(answer, RayError):
-            raise AgentLostError(f"an agent could not be asked: {type(answer).__name__}: {answer}") from answer
-        outcomes[index] = answer
-    return [outcome for outcome in outcomes if outcome is not None]
+    return write_part(config.output, fragment.index, tables(), job.schema, config.format, notes, aside=config.abstain_output)
 
 
 def _count(records: Sequence[Record], outcomes: Sequence[Outcome], tally: Tally, job: FragmentJob) -> None:
+    config = job.config
     errors, tokens = tally.errors.total(), tally.tokens
     for record, outcome in zip(records, outcomes, strict=True):
         if isinstance(outcome, BaseException):
-            tally.add_error(outcome)
-        else:
-            tally.add_result(outcome, job.parsed, {qid: record.columns.get(column) for qid, column in job.labels.items()})
+            if config.on_error == "raise":
+                raise InputError(f"{record.where}: {type(outcome).__name__}: {outcome}; with --on-error row it would be an error row")
+            tally.add_error(outcome, record.where)
+            continue
+        questions = job.parsed
+        if questions is None:  # a hook may have changed what the row asks
+            own = parse_questions(job.rows.request(record)["questions"])
+            questions = tuple(question for question in own if question.qid in outcome["answers"])
+        truths = {qid: record.columns.get(column) for qid, column in config.labels.items()}
+        tally.add_result(outcome, questions, truths, abstained(outcome, config.min_confidence))
     job.progress.add.remote(len(records), tally.errors.total() - errors, tally.tokens - tokens)

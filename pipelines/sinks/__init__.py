@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from pipelines.sinks.manifest import Manifest, check_output_folder, fingerprint, locked, read_manifest, write_manifest
-from pipelines.sinks.output_table import Outcome, output_rows, output_schema
-from pipelines.sinks.parts import committed_parts, part_name, part_notes, remove_unfinished, write_part
+from pipelines.sinks.folder import locked, remove_unfinished
+from pipelines.sinks.manifest import (
+    Manifest,
+    check_output_folder,
+    fingerprint,
+    input_facts,
+    read_manifest,
+    read_runs,
+    run_location,
+    write_manifest,
+)
+from pipelines.sinks.output_table import Outcome, output_rows, output_schema, settled
+from pipelines.sinks.parts import abstaining, committed_parts, noted_parts, part_name, part_notes, write_part
 
 __all__ = [
     "Manifest",
     "Outcome",
+    "abstaining",
     "check_output_folder",
     "committed_parts",
     "fingerprint",
+    "input_facts",
     "locked",
+    "noted_parts",
     "output_rows",
     "output_schema",
     "part_name",
     "part_notes",
     "read_manifest",
+    "read_runs",
     "remove_unfinished",
+    "run_location",
+    "settled",
     "write_manifest",
     "write_part",
 ]

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from laya.questions import Question
 from pipelines.errors import InputError, first_line
-from pipelines.sources.columns import InputColumns
-from pipelines.sources.records import Record
+from pipelines.gating import Thresholds
+from pipelines.sinks.answer_columns import AnswerColumns, answer_columns
+from pipelines.sources import InputColumns, Record
 
 Outcome = Mapping[str, Any] | BaseException
 """What became of a record: the result of a Router, or the error."""
@@ -21,6 +22,7 @@ LAYA_COLUMN = "laya"
 LONGEST_MESSAGE = 2000
 """Characters of an error's message that are kept."""
 
+_ERROR = pa.struct([("class", pa.string()), ("message", pa.string())])
 _LAYA = pa.struct(
     [
         ("run_id", pa.string()),
@@ -29,24 +31,22 @@ _LAYA = pa.struct(
         ("tokens", pa.int64()),
         ("truncated", pa.bool_()),
         ("windows", pa.int32()),
-        ("error", pa.struct([("class", pa.string()), ("message", pa.string())])),
+        ("error", _ERROR),
     ]
 )
 
 
-def output_schema(columns: InputColumns, questions: Sequence[Question]) -> pa.Schema:
+def output_schema(columns: InputColumns, questions: Sequence[Question] | None) -> pa.Schema:
     """The schema of the output. It depends on nothing but the input columns and the questions.
 
-    First the input columns. Then for each question, under its id: the label of a choice (as text), the expected level of a score or the
-    probability of yes of a noul; ``<id>_confidence``, the calibrated probability of the top answer; and ``<id>_probabilities`` of a
-    choice and a score, a struct with one field a label or level. Last ``laya``, a struct that says how the row was answered or why not.
+    First the input columns; then the answers, see `TypedAnswers` (questions that all rows share) and `OwnAnswers` (None: each row has its
+    own); last ``laya``, a struct that says how the row was answered or why not.
 
     Raises:
         InputError: Two of these columns would have one name, or two labels of a choice are written alike.
     """
     fields = [(pa.field(name, kind), "a column of the input") for name, kind in columns.types.items()]
-    for question in questions:
-        fields += [(field, f"an answer to question {question.qid!r}") for field in _answer_fields(question)]
+    fields += answer_columns(questions).fields
     fields.append((pa.field(LAYA_COLUMN, _LAYA), "the column that says how a row was answered"))
     owners: dict[str, str] = {}
     for field, owner in fields:
@@ -63,7 +63,8 @@ def output_rows(
     outcomes: Sequence[Outcome],
     run_ids: Sequence[str],
     columns: InputColumns,
-    questions: Sequence[Question],
+    questions: Sequence[Question] | None,
+    thresholds: Thresholds = None,
 ) -> pa.Table:
     """Writes answered records as rows, one for each and in order.
 
@@ -72,8 +73,9 @@ def output_rows(
         outcomes: What became of each. An error leaves the answers null and stands in ``laya.error``, as does a result that a hook made and
             that does not hold answers of the right kind.
         run_ids: The run id of each.
-        columns: The input columns.
-        questions: The questions.
+        columns: The input columns that are kept.
+        questions: The questions, or None where each row has its own.
+        thresholds: The confidence that answers must have.
 
     Returns:
         A table with the schema of `output_schema`.
@@ -82,65 +84,66 @@ def output_rows(
         ValueError: The three sequences differ in length.
     """
     schema = output_schema(columns, questions)
-    answers: list[list[Any]] = []
-    notes: list[dict[str, Any]] = []
+    answers = answer_columns(questions, thresholds)
+    values: list[Any] = []
+    notes: list[tuple[Any, ...]] = []
     for _, outcome, run_id in zip(records, outcomes, run_ids, strict=True):
-        values, note = _answered(questions, outcome)
-        answers.append(values)
-        notes.append({"run_id": run_id, **note})
-    inputs = _input_table(records, columns)
-    given = len(columns.types)
-    arrays: list[Any] = [inputs.column(index) for index in range(given)]
-    arrays += [
-        pa.array([values[index] for values in answers], schema.field(given + index).type) for index in range(len(schema) - given - 1)
-    ]
-    arrays.append(pa.array(notes, _LAYA))
+        value, note = _answered(answers, outcome)
+        values.append(value)
+        notes.append((run_id, *note))
+    arrays: list[Any] = [*_input_table(records, columns).columns, *answers.arrays(values), _notes(notes)]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def _answer_fields(question: Question) -> list[pa.Field[Any]]:
-    name = str(question.qid)
-    answer = pa.field(name, pa.string() if question.type == "choice" else pa.float64())
-    fields: list[pa.Field[Any]] = [answer, pa.field(f"{name}_confidence", pa.float64())]
-    if question.type == "noul":
-        return fields
-    options = [str(label) for label in question.labels] if question.type == "choice" else [str(level) for level in range(question.n)]
-    for index, option in enumerate(options):
-        if option in options[:index]:
-            raise InputError(f"question {question.qid!r}: two labels are written {option!r} in the output; rename one of them")
-    return [*fields, pa.field(f"{name}_probabilities", pa.struct([(option, pa.float64()) for option in options]))]
+def settled(outcome: Outcome, questions: Sequence[Question] | None) -> Outcome:
+    """An outcome that can be written: a result that a hook made, and that does not hold what answers must, becomes the error of its row."""
+    if isinstance(outcome, BaseException):
+        return outcome
+    try:
+        _written(answer_columns(questions), outcome)
+    except _MALFORMED as error:
+        return _malformed(error)
+    return outcome
 
 
-def _answered(questions: Sequence[Question], outcome: Outcome) -> tuple[list[Any], dict[str, Any]]:
+_MALFORMED = (AttributeError, KeyError, TypeError, ValueError)
+
+
+def _malformed(error: Exception) -> ValueError:
+    return ValueError(f"the result does not hold what an answer must: {type(error).__name__}: {error}")
+
+
+def _written(answers: AnswerColumns, result: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+    """The values of a row's answers and what is noted of it, in the order of the fields of ``laya``."""
+    return answers.values(result["answers"]), (*_note(result), None)
+
+
+def _answered(answers: AnswerColumns, outcome: Outcome) -> tuple[Any, tuple[Any, ...]]:
     if not isinstance(outcome, BaseException):
         try:
-            values = [value for question in questions for value in _answer_values(question, outcome["answers"][question.qid])]
-            return values, _note(outcome)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            outcome = ValueError(f"the result does not hold what an answer must: {type(error).__name__}: {error}")
-    nothing = [None for question in questions for _ in _answer_fields(question)]
+            return _written(answers, outcome)
+        except _MALFORMED as error:
+            outcome = _malformed(error)
     message = first_line(outcome)[:LONGEST_MESSAGE].encode(errors="replace").decode()
-    return nothing, {"error": {"class": type(outcome).__name__, "message": message}}
+    return None, (None, None, None, None, None, {"class": type(outcome).__name__, "message": message})
 
 
-def _answer_values(question: Question, answer: Mapping[str, Any]) -> list[Any]:
-    decision = answer[question.type]
-    values = [str(decision) if question.type == "choice" else float(decision), float(answer["answer_confidence"])]
-    if question.type == "noul":
-        return values
-    return [*values, {str(label): float(share) for label, share in answer["probabilities"].items()}]
-
-
-def _note(result: Mapping[str, Any]) -> dict[str, Any]:
+def _note(result: Mapping[str, Any]) -> tuple[Any, ...]:
     routing: Mapping[str, Any] = result.get("routing") or {}
     usage: Mapping[str, Any] = result.get("usage") or {}
-    return {
-        "model": str(routing.get("model", result["model"])),
-        "reason": None if routing.get("reason") is None else str(routing["reason"]),
-        "tokens": int(usage.get("input_tokens", 0)),
-        "truncated": bool(usage.get("truncated", False)),
-        "windows": None if usage.get("windows") is None else int(usage["windows"]),
-    }
+    return (
+        str(routing.get("model", result["model"])),
+        None if routing.get("reason") is None else str(routing["reason"]),
+        int(usage.get("input_tokens", 0)),
+        bool(usage.get("truncated", False)),
+        None if usage.get("windows") is None else int(usage["windows"]),
+    )
+
+
+def _notes(rows: Sequence[tuple[Any, ...]]) -> pa.Array[Any]:
+    fields: Any = list(_LAYA)
+    columns = list(zip(*rows, strict=True)) or [()] * len(fields)
+    return pa.StructArray.from_arrays([pa.array(column, field.type) for column, field in zip(columns, fields, strict=True)], fields=fields)
 
 
 def _input_table(records: Sequence[Record], columns: InputColumns) -> pa.Table:
@@ -150,6 +153,9 @@ def _input_table(records: Sequence[Record], columns: InputColumns) -> pa.Table:
     for _, group in groupby(enumerate(records), lambda pair: pair[1].row and (id(pair[1].row[0]), pair[1].row[1] - pair[0])):
         run = [record for _, record in group]
         first = run[0].row
+        if not columns.types:
+            tables.append(pa.table({"": pa.nulls(len(run))}).select([]))
+            continue
         arrays = _parsed(run, columns) if first is None else _kept(first[0].slice(first[1], len(run)), columns)
         tables.append(pa.Table.from_arrays(arrays, schema=schema))
     return pa.concat_tables(tables)

@@ -2,107 +2,188 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO, Literal, Protocol
 from uuid import uuid4
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-UNFINISHED = "_unfinished-"
-"""How the names of files begin that are being written; readers of data sets skip names that start with "_"."""
+from pipelines.sinks.answer_columns import ANSWERS_COLUMN
+from pipelines.sinks.folder import corner
+from pipelines.sinks.json_rows import json_lines
+from pipelines.storage import UNFINISHED, delete, is_remote, join, list_folder, make_folder, put_file, read_bytes, write_bytes
 
-_PART = re.compile(r"part-(\d{5,})\.parquet")
+PartFormat = Literal["parquet", "jsonl"]
+
+_NOTES = re.compile(r"part-(\d{5,})\.json")
 _GROUP_ROWS = 10_000
 _GROUP_BYTES = 64 * 2**20
+_READERS = 16
 
 
 def write_part(
-    folder: str | Path,
-    fragment_index: int,
+    folder: str,
+    index: int,
     tables: Iterable[pa.Table],
     schema: pa.Schema,
-    footer: Callable[[], Mapping[str, str]] = dict,
+    part_format: PartFormat,
+    notes: Callable[[], Mapping[str, Any]] = dict,
+    aside: str | None = None,
 ) -> int:
     """Writes the part file of a fragment. It appears under its name when it is complete; one that is there already is replaced.
 
+    The order decides what a run that was killed leaves: first the copies of rows that are put aside, then the notes, which say how many
+    bytes the part has, last the part. A part without notes, or of another size than they say, is not there (`committed_parts`), and its
+    fragment is scored again.
+
     Args:
         folder: The output folder.
-        fragment_index: Number of the fragment.
+        index: Number of the fragment.
         tables: Its rows, in order; they are written as they come.
         schema: Their schema; a part without rows has it too.
-        footer: Called after the last row; what it returns stands in the file's key-value metadata.
+        part_format: How it is written.
+        notes: Called after the last row; what it returns is kept beside the part, with its ``index``, ``rows`` and ``size``.
+        aside: A folder for copies of the rows of which an answer is less sure than it must be.
 
     Returns:
         How many rows were written.
 
     Raises:
-        OSError: It cannot be written. Whatever is raised here or while the tables are made, nothing is left behind.
+        OSError: It cannot be written. Whatever is raised here or while the tables are made, the part is not there.
     """
-    rows = 0
-    target = Path(folder) / part_name(fragment_index)
-    with atomic_path(target) as path, pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    with ExitStack() as opened:
+        part = opened.enter_context(_unfinished(folder, schema, part_format))
+        unsure = None if aside is None else opened.enter_context(_unfinished(aside, schema, part_format))
         for group in _groups(tables):
-            writer.write_table(group)
-            rows += group.num_rows
-        writer.add_key_value_metadata(dict(footer()))
-    return rows
+            part.write(group)
+            if unsure is not None:
+                unsure.write(abstaining(group))
+        if unsure is not None and aside is not None:
+            _put(unsure, aside, index, part_format)
+        content = {**notes(), "index": index, "rows": part.rows, "size": part.finish()}
+        write_bytes(corner(folder, f"part-{index:05}.json"), json.dumps(content, ensure_ascii=False).encode())
+        put_file(part.path, join(folder, part_name(index, part_format)))
+    return part.rows
 
 
-def part_name(fragment_index: int) -> str:
+def part_name(index: int, part_format: PartFormat = "parquet") -> str:
     """The file name of a fragment's part."""
-    return f"part-{fragment_index:05}.parquet"
+    return f"part-{index:05}.{part_format}"
 
 
-def part_notes(folder: str | Path, fragment_index: int) -> dict[str, str] | None:
-    """What `write_part` was given as a footer; None where the part is not there or is damaged."""
-    try:
-        metadata = pq.read_metadata(Path(folder) / part_name(fragment_index)).metadata or {}
-    except (OSError, pa.ArrowException):
-        return None
-    return {key.decode(): value.decode() for key, value in metadata.items() if key != b"ARROW:schema"}
+def part_notes(folder: str, indices: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """What is noted of parts, by the number of the fragment; one whose notes cannot be read is left out."""
+
+    def read(index: int) -> dict[str, Any] | None:
+        try:
+            notes: dict[str, Any] = json.loads(read_bytes(corner(folder, f"part-{index:05}.json")))
+        except (OSError, ValueError):
+            return None
+        return notes
+
+    wanted = list(indices)
+    with ThreadPoolExecutor(_READERS) as pool:
+        return {index: notes for index, notes in zip(wanted, pool.map(read, wanted), strict=True) if notes is not None}
 
 
-def committed_parts(folder: str | Path) -> set[int]:
-    """The fragments whose part files are there."""
-    found = (_PART.fullmatch(path.name) for path in Path(folder).iterdir())
-    return {int(match[1]) for match in found if match is not None}
+def noted_parts(folder: str) -> list[int]:
+    """The fragments of which there are notes, in order."""
+    return sorted(int(match[1]) for match in map(_NOTES.fullmatch, list_folder(corner(folder))) if match is not None)
 
 
-def remove_unfinished(folder: str | Path) -> int:
-    """Removes what killed writers left; only for a folder that nobody else writes to now. Returns how many files there were."""
-    left = list(Path(folder).glob(f"{UNFINISHED}*"))
-    for path in left:
-        path.unlink(missing_ok=True)
-    return len(left)
+def committed_parts(folder: str, part_format: PartFormat) -> set[int]:
+    """The fragments whose part files are there as they were written."""
+    sizes = list_folder(folder)
+    present = [index for index in noted_parts(folder) if part_name(index, part_format) in sizes]
+    return {index for index, notes in part_notes(folder, present).items() if notes.get("size") == sizes[part_name(index, part_format)]}
+
+
+def abstaining(table: pa.Table) -> pa.Table:
+    """The rows of an output table of which an answer is less sure than it must be."""
+    unsure: Any = pa.nulls(table.num_rows, pa.bool_()).fill_null(False)
+    for column in _abstain_columns(table):
+        unsure = pc.or_(unsure, pc.fill_null(column, False))
+    return table.filter(unsure)
+
+
+def _abstain_columns(table: pa.Table) -> Iterator[Any]:
+    names: Sequence[str] = table.schema.names
+    for name in names:
+        # A column of the input may be called so, but only an answer's follows one of its confidence.
+        if name.endswith("_abstain") and f"{name.removesuffix('_abstain')}_confidence" in names:
+            yield table.column(name)
+    if ANSWERS_COLUMN in names:
+        rows = table.column(ANSWERS_COLUMN).to_pylist()
+        yield pa.array([any(answer["abstain"] for answer in row or ()) for row in rows], pa.bool_())
+
+
+class _Writer(Protocol):
+    def write(self, table: pa.Table) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class _JsonWriter:
+    def __init__(self, path: Path) -> None:
+        self._file: BinaryIO = path.open("wb")
+
+    def write(self, table: pa.Table) -> None:
+        self._file.write(json_lines(table))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Unfinished:
+    """A part file that is being written, on this machine."""
+
+    def __init__(self, path: Path, schema: pa.Schema, part_format: PartFormat) -> None:
+        self.path = path
+        self.rows = 0
+        self._writer: _Writer = pq.ParquetWriter(path, schema, compression="zstd") if part_format == "parquet" else _JsonWriter(path)
+
+    def write(self, table: pa.Table) -> None:
+        if table.num_rows:
+            self._writer.write(table)
+            self.rows += table.num_rows
+
+    def finish(self) -> int:
+        """Closes the file and returns its size in bytes."""
+        self._writer.close()
+        return self.path.stat().st_size
 
 
 @contextmanager
-def atomic_path(target: Path) -> Iterator[Path]:
-    """A path to write to; the file is moved to the target when the body is done, and removed when it fails.
-
-    Raises:
-        OSError: The file cannot be written or moved.
-    """
-    path = target.with_name(f"{UNFINISHED}{uuid4().hex[:12]}-{target.name}")
+def _unfinished(folder: str, schema: pa.Schema, part_format: PartFormat) -> Iterator[_Unfinished]:
+    """A part file to write to, which is removed if it has not been moved to its place."""
+    if not is_remote(folder):
+        make_folder(corner(folder))
+    # The same file system where the output is a folder here, so that moving it is one step.
+    here = tempfile.gettempdir() if is_remote(folder) else corner(folder)
+    path = Path(here) / f"{UNFINISHED}{uuid4().hex[:12]}"
+    part = _Unfinished(path, schema, part_format)
     try:
-        yield path
-        _sync(path)
-        path.replace(target)
-        _sync(target.parent)
+        yield part
     finally:
+        part.finish() if path.exists() else None
         path.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def _put(part: _Unfinished, folder: str, index: int, part_format: PartFormat) -> None:
+    target = join(folder, part_name(index, part_format))
+    part.finish()
+    if part.rows:
+        put_file(part.path, target)
+    else:
+        delete(target)  # of an earlier try, which cannot have had rows either; but a copy must never be more than the part
 
 
 def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -10,14 +10,12 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from pipelines.errors import InputError
-from pipelines.sources.csv_rows import csv_header
-from pipelines.sources.fragments import Fragment, cut
-from pipelines.sources.inputs import InputFile, check_distinct
-from pipelines.sources.parquet_files import open_parquet
-from pipelines.sources.records import read
+from pipelines.sources.inputs import check_distinct
 
-_TEXT, _BOOL, _INT, _FLOAT, _BEYOND_INT64, _NO_FLOAT, _OTHER = (1 << bit for bit in range(7))
-_BITS: Mapping[type, int] = {str: _TEXT, bool: _BOOL, float: _FLOAT, type(None): 0}
+TEXT = 1
+"""The bit of text in `Kinds`."""
+_BOOL, _INT, _FLOAT, _BEYOND_INT64, _NO_FLOAT, _OTHER = (1 << bit for bit in range(1, 7))
+_BITS: Mapping[type, int] = {str: TEXT, bool: _BOOL, float: _FLOAT, dict: _OTHER, list: _OTHER, type(None): 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +35,20 @@ class InputColumns:
         """Their names."""
         return tuple(self.types)
 
+    def kept(self, names: Sequence[str] | None) -> InputColumns:
+        """Those of the names given, in the order of the input; None keeps all."""
+        if names is None:
+            return self
+        types = {name: kind for name, kind in self.types.items() if name in names}
+        return InputColumns(types, self.as_json & types.keys())
+
 
 @dataclass(frozen=True, slots=True)
 class Kinds:
-    """What a part of the input says about its columns; see `merge_kinds`.
+    """What a part of the input says about its columns.
 
     Attributes:
-        seen: Column to the kinds of values seen in it, as bits. (JSONL and CSV)
+        seen: Column to the kinds of values seen in it, as bits. (Text formats, and names of folders)
         schema: Column to type. (Parquet)
         path: The file that the schema is of.
     """
@@ -53,50 +58,31 @@ class Kinds:
     path: str = ""
 
 
-def scan_fragment(fragment: Fragment) -> Kinds:
-    """Finds what a fragment says about its columns. Only JSONL has to be read for it, and every value of it counts."""
-    if fragment.format != "jsonl":
-        return Kinds()
-    seen: dict[str, int] = {}
-    for record in read(fragment):
-        for name, value in record.columns.items():
-            seen[name] = seen.get(name, 0) | _bits(value)
-    return Kinds(seen)
+def note_kinds(seen: dict[str, int], row: Mapping[str, Any]) -> None:
+    """Adds what one row says about its columns."""
+    for name, value in row.items():
+        bits = _BITS.get(type(value))
+        if bits is None:
+            bits = _int_bits(value)
+        known = seen.get(name)
+        if known is None:
+            seen[name] = bits
+        elif bits & ~known:
+            seen[name] = known | bits
 
 
-def merge_kinds(kinds: Iterable[Kinds]) -> Kinds:
-    """Joins what parts of the input say, in the order of the parts.
+def decide_columns(parts: Iterable[Kinds]) -> InputColumns:
+    """Decides the output type of every input column from what the parts of the input say, in their order.
 
-    Raises:
-        InputError: Two Parquet files have different columns or types.
-    """
-    seen: dict[str, int] = {}
-    first = Kinds()
-    for part in kinds:
-        for name, bits in part.seen.items():
-            seen[name] = seen.get(name, 0) | bits
-        if part.schema is not None:
-            first = part if first.schema is None else Kinds(schema=_same(first, part), path=first.path)
-    return Kinds(seen, first.schema, first.path)
-
-
-def read_columns(files: Sequence[InputFile], scans: Iterable[Kinds] | None = None) -> InputColumns:
-    """Decides the output type of every input column.
-
-    Parquet keeps the types of its files (a dictionary those of its values); every CSV column is text, as it is written. A JSONL column is
-    string, bool, int64 or float64 where all of its values are so and can be held exactly; else it is the JSON text of its values. A
-    column without a value is string. Columns come in the order in which they are first seen, those of Parquet first.
-
-    Args:
-        files: The input.
-        scans: `scan_fragment` of every fragment in order; None scans here.
+    Parquet keeps the types of its files (a dictionary those of its values); every column of CSV and text, and every one that the names of
+    folders give, is text, as it is written. A JSONL column is string, bool, int64 or float64 where all of its values are so and can be
+    held exactly; else it is the JSON text of its values. A column without a value is string. Columns come in the order in which they are
+    first seen, those of Parquet first.
 
     Raises:
-        InputError: A file cannot be opened, two of its columns have one name, two Parquet files have different columns or types, or a
-            column of Parquet and of other files has different types.
+        InputError: Two Parquet files have different columns or types, or a column of Parquet and of other files has different types.
     """
-    parts = map(scan_fragment, cut([file for file in files if file.format == "jsonl"])) if scans is None else scans
-    merged = merge_kinds([*parts, *(_header(file) for file in files if file.format != "jsonl")])
+    merged = _merge(parts)
     types = {name: pa.string() if pat.is_null(kind) else kind for name, kind in (merged.schema or {}).items()}
     as_json = set()
     for name, bits in merged.seen.items():
@@ -104,7 +90,7 @@ def read_columns(files: Sequence[InputFile], scans: Iterable[Kinds] | None = Non
         known = types.setdefault(name, kind)
         if bits and (known != kind or (is_json and name in (merged.schema or {}))):
             raise InputError(
-                f"column `{name}` is {known} in {merged.path} but {'mixed' if is_json else kind} in the text files; "
+                f"column `{name}` is {known} in {merged.path} but {'mixed' if is_json else kind} in the text files or folder names; "
                 "make them the same, or score them in separate runs"
             )
         if is_json:
@@ -119,12 +105,20 @@ def columns_of_schema(schema: pa.Schema) -> InputColumns:
         InputError: Two columns have one name.
     """
     check_distinct("the data", tuple(schema.names))
-    return InputColumns({name: pa.string() if pat.is_null(kind) else kind for name, kind in _plain(schema).items()})
+    return InputColumns({name: pa.string() if pat.is_null(kind) else kind for name, kind in plain_types(schema).items()})
 
 
-def _bits(value: Any) -> int:
-    if type(value) is not int:
-        return _BITS.get(type(value), _OTHER)
+def plain_types(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """Column to type; a dictionary's is that of its values."""
+    return {field.name: _value_type(field.type) for field in schema}
+
+
+def _value_type(kind: Any) -> pa.DataType:
+    value: pa.DataType = kind.value_type if pat.is_dictionary(kind) else kind
+    return value
+
+
+def _int_bits(value: int) -> int:
     if -(2**53) <= value <= 2**53:
         return _INT
     bits = _INT if -(2**63) <= value < 2**63 else _INT | _BEYOND_INT64
@@ -135,7 +129,7 @@ def _bits(value: Any) -> int:
 
 
 def _type(bits: int) -> tuple[pa.DataType, bool]:
-    if bits in (0, _TEXT):
+    if bits in (0, TEXT):
         return pa.string(), False
     if bits == _BOOL:
         return pa.bool_(), False
@@ -146,20 +140,15 @@ def _type(bits: int) -> tuple[pa.DataType, bool]:
     return pa.string(), True
 
 
-def _header(file: InputFile) -> Kinds:
-    if file.format == "csv":
-        return Kinds(dict.fromkeys(csv_header(file.path), _TEXT))
-    with open_parquet(file.path) as opened:
-        return Kinds(schema=_plain(opened.schema_arrow), path=file.path)
-
-
-def _plain(schema: pa.Schema) -> dict[str, pa.DataType]:
-    return {field.name: _value_type(field.type) for field in schema}
-
-
-def _value_type(kind: Any) -> pa.DataType:
-    value: pa.DataType = kind.value_type if pat.is_dictionary(kind) else kind
-    return value
+def _merge(parts: Iterable[Kinds]) -> Kinds:
+    seen: dict[str, int] = {}
+    first = Kinds()
+    for part in parts:
+        for name, bits in part.seen.items():
+            seen[name] = seen.get(name, 0) | bits
+        if part.schema is not None:
+            first = part if first.schema is None else Kinds(schema=_same(first, part), path=first.path)
+    return Kinds(seen, first.schema, first.path)
 
 
 def _same(first: Kinds, other: Kinds) -> dict[str, pa.DataType]:

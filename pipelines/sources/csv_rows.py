@@ -1,110 +1,117 @@
-"""CSV rows with the bytes and the lines that they stand on; the cutter and the reader use the same, so they always agree."""
+"""CSV rows with the bytes and the lines that they stand on."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Iterator
-from pathlib import Path
-from typing import BinaryIO, NamedTuple
 
 from pipelines.errors import InputError
-from pipelines.sources.inputs import check_distinct, skip_bom
+from pipelines.sources.inputs import check_distinct
+from pipelines.sources.lines import Lines, Row
 
 CELL_LIMIT = 64 * 2**20
 """Longest cell in bytes: what a quote that is never closed may hold in memory before its row is given up."""
 
 
-class CsvRow(NamedTuple):
-    """One row.
+class _Cells:
+    """Rows as cells of Latin-1, that is one character a byte, from wherever the lines stand.
 
-    Attributes:
-        number: The line on which it starts.
-        start: Its first byte.
-        stop: The byte after its last.
-        cells: Its cells as Latin-1, that is one character a byte (see `cell_text`), or why it is not valid CSV.
+    UTF-8 leaves quotes, commas and line ends alone, so that a wrong byte spoils its own row only.
     """
 
-    number: int
-    start: int
-    stop: int
-    cells: list[str] | csv.Error
+    def __init__(self, lines: Lines) -> None:
+        if csv.field_size_limit() < CELL_LIMIT:
+            csv.field_size_limit(CELL_LIMIT)
+        self._lines = lines
+        self._first: bytes | None = None
+        self._reader = csv.reader(self, strict=True)
 
-
-class _Lines:
-    """Hands out lines that end in a line feed, and knows how far it got."""
-
-    def __init__(self, file: BinaryIO, start: int, stop: int | None) -> None:
-        self._file = file
-        self._stop = stop
-        self.offset = start
-
-    def __iter__(self) -> _Lines:
+    def __iter__(self) -> _Cells:
         return self
 
     def __next__(self) -> str:
-        line = self._file.readline() if self._stop is None or self.offset < self._stop else b""
+        line, self._first = self._first, None
+        if line is None:
+            line = self._lines.take()
         if not line:
             raise StopIteration
-        self.offset += len(line)
-        # One character a byte: UTF-8 leaves quotes, commas and line ends alone, and a wrong byte spoils its own row only.
         return line.decode("latin-1")
 
+    def take(self, first: bytes | None = None) -> list[str] | ValueError | None:
+        """The cells of the next row (none of a blank line), or why it is not valid CSV; None at the end.
 
-def csv_rows(path: str, start: int = 0, stop: int | None = None, number: int = 1) -> Iterator[CsvRow]:
-    """Reads rows; blank lines are none. A row that is not valid CSV ends with the line on which that showed.
-
-    Args:
-        path: The file.
-        start: Where a row starts; 0 also skips a byte-order mark.
-        stop: Where to end; None reads to the end of the file.
-        number: The line that starts at ``start``.
-    """
-    if csv.field_size_limit() < CELL_LIMIT:
-        csv.field_size_limit(CELL_LIMIT)
-    with Path(path).open("rb") as file:
-        lines = _Lines(file, file.seek(start) if start else skip_bom(file), stop)
-        reader = csv.reader(lines, strict=True)
-        while True:
-            begin, line = lines.offset, number + reader.line_num
-            cells: list[str] | csv.Error
-            try:
-                cells = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                cells = error
-            if cells != []:
-                yield CsvRow(line, begin, lines.offset, cells)
+        Args:
+            first: The row's first line, if that has been taken already.
+        """
+        self._first = first
+        try:
+            return next(self._reader, None)
+        except csv.Error as error:
+            return ValueError(f"not valid CSV: {str(error).partition(' - ')[0]}")
+        except ValueError as error:
+            return error
 
 
-def cell_text(cell: str) -> str:
-    """The text of a cell.
-
-    Raises:
-        UnicodeDecodeError: It is not UTF-8.
-    """
-    return cell if cell.isascii() else cell.encode("latin-1").decode()
-
-
-def reason(error: csv.Error) -> str:
-    """Why a row is not valid CSV, without the csv module's advice to programmers."""
-    return str(error).partition(" - ")[0]
-
-
-def csv_header(path: str) -> tuple[str, ...]:
-    """The column names of a file; none where it holds nothing.
+def csv_header(path: str, lines: Lines) -> tuple[str, ...]:
+    """The column names of a file whose lines are at the start; none where it holds nothing.
 
     Raises:
         InputError: The first row is not valid CSV or not UTF-8, or two columns have one name.
     """
-    first = next(csv_rows(path), None)
-    if first is None:
+    source = _Cells(lines)
+    cells: list[str] | ValueError | None = []
+    while cells == []:
+        number = lines.number
+        cells = source.take()
+    if cells is None:
         return ()
-    if isinstance(first.cells, csv.Error):
-        raise InputError(f"{path} line {first.number}: the header is not valid CSV: {reason(first.cells)}")
+    if isinstance(cells, ValueError):
+        raise InputError(f"{path} line {number}: the header is {cells!s}")
     try:
-        names = tuple(map(cell_text, first.cells))
+        names = tuple(map(_text, cells))
     except UnicodeDecodeError:
-        raise InputError(f"{path} line {first.number}: the header is not UTF-8; convert the file to UTF-8") from None
+        raise InputError(f"{path} line {number}: the header is not UTF-8; convert the file to UTF-8") from None
     check_distinct(path, names)
     return names
+
+
+def csv_rows(lines: Lines, header: tuple[str, ...]) -> Iterator[Row]:
+    """The rows below a header; blank lines are none. One that is not valid CSV ends with the line on which that showed."""
+    source = _Cells(lines)
+    while True:
+        number, start = lines.number, lines.offset
+        cells = source.take()
+        if cells is None:
+            return
+        if cells != []:
+            yield Row(number, start, lines.offset, cells if isinstance(cells, ValueError) else _columns(cells, header))
+
+
+def csv_spans(lines: Lines) -> Iterator[tuple[int, int, int]]:
+    """Number, start and stop of each of the rows that `csv_rows` would give, without looking into them where that can be helped."""
+    source = _Cells(lines)
+    while True:
+        number, start = lines.number, lines.offset
+        try:
+            line = lines.take()
+        except ValueError:
+            yield number, start, lines.offset
+            continue
+        if not line:
+            return
+        # Only a quote can make a row longer than its line, and only line ends make none.
+        if source.take(line) != [] if b'"' in line else line.strip(b"\r\n"):
+            yield number, start, lines.offset
+
+
+def _columns(cells: list[str], header: tuple[str, ...]) -> dict[str, str] | ValueError:
+    if len(cells) != len(header):
+        return ValueError(f"the header has {len(header)} cells, this row {len(cells)}; quote cells that hold commas or line ends")
+    try:
+        return dict(zip(header, map(_text, cells), strict=True))
+    except UnicodeDecodeError as error:
+        return ValueError(f"not valid UTF-8: byte 0x{error.object[error.start]:02x}; convert the file to UTF-8")
+
+
+def _text(cell: str) -> str:
+    return cell if cell.isascii() else cell.encode("latin-1").decode()

@@ -1,18 +1,15 @@
-"""Cutting the input into fragments: the pieces that are scored, committed and repeated as a whole."""
+"""Fragments: the pieces that are scored, committed and repeated as a whole."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import count
-from pathlib import Path
+from typing import NamedTuple
 
-from pipelines.sources.csv_rows import csv_header, csv_rows
-from pipelines.sources.inputs import Format, InputFile, skip_bom
-from pipelines.sources.parquet_files import open_parquet
+from pipelines.sources.inputs import Compression, Format, InputFile, Partitions
 
-Span = tuple[int, int, int, int]
-"""Number of the first record, start, stop and count of the records of a piece that is not cut further."""
+FRAGMENT_BYTES = 32 * 2**20
+"""Text that goes into a fragment at most, if it is more than one record: memory is bounded by a fragment, however long its rows are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +18,16 @@ class Fragment:
 
     Attributes:
         index: Its place in the whole input, from 0.
-        path: The file.
+        path: The file: a path or URI.
         format: Its format.
-        start: First byte; of Parquet, the first row group.
-        stop: The byte, or the row group, after the last.
+        start: First byte of the (decompressed) text; of Parquet, the first row, from 0.
+        stop: The byte, or the row, after the last.
         first_record: Number of its first record in the file, from 1: the line on which it starts; of Parquet, the row.
         rows: How many records it holds, those that cannot be parsed included.
+        compression: How the file is compressed, if it is.
+        partitions: Columns that the names of its folders give.
+        header: Of CSV, the columns of the file.
+        name: What messages call the file.
     """
 
     index: int
@@ -36,74 +37,69 @@ class Fragment:
     stop: int
     first_record: int
     rows: int
+    compression: Compression | None = None
+    partitions: Partitions = ()
+    header: tuple[str, ...] = ()
+    name: str = ""
 
 
-def cut(files: Sequence[InputFile], rows_per_fragment: int = 2000) -> list[Fragment]:
-    """Cuts files at record boundaries; the same files are always cut in the same places.
+class Span(NamedTuple):
+    """Records of a file that follow on one another.
 
-    A record of JSONL ends with a line feed alone, whatever else is in it; one of CSV with a line feed outside quotes. Blank lines are no
-    records. Files are read as streams, so one record has to fit in memory, not a file. Parquet is cut between row groups only.
-
-    Args:
-        files: What `find_inputs` found.
-        rows_per_fragment: So many records go into a fragment; a row group that holds more is a fragment of its own.
-
-    Raises:
-        InputError: A file cannot be opened as what its extension says, or two of its columns have one name.
-        ValueError: ``rows_per_fragment`` is less than 1.
+    Attributes:
+        number: Number of the first.
+        start: Where it starts, in bytes or rows.
+        stop: Where the last ends.
+        rows: How many they are.
     """
-    if rows_per_fragment < 1:
-        raise ValueError(f"rows_per_fragment must be at least 1, not {rows_per_fragment}")
-    indices = count()
-    return [
-        Fragment(next(indices), file.path, file.format, start, stop, number, rows)
-        for file in files
-        for number, start, stop, rows in _join(_spans(file), rows_per_fragment)
-    ]
+
+    number: int
+    start: int
+    stop: int
+    rows: int
 
 
-def _spans(file: InputFile) -> Iterator[Span]:
-    if file.format == "parquet":
-        return _row_groups(file.path)
-    return _csv_records(file.path) if file.format == "csv" else _jsonl_records(file.path)
-
-
-def _join(spans: Iterable[Span], limit: int) -> Iterator[Span]:
+def join_spans(spans: Iterable[tuple[int, int, int, int]], limit: int, width: int | None = None) -> Iterator[Span]:
+    """Joins neighbours as long as they are together not more than so many records, and not wider than so many bytes (None: any)."""
     first = start = stop = total = 0
     for number, begin, end, rows in spans:
-        if total and total + rows > limit:
-            yield first, start, stop, total
+        if total and (total + rows > limit or (width is not None and end - start > width)):
+            yield Span(first, start, stop, total)
             total = 0
         if not total:
             first, start = number, begin
         stop = end
         total += rows
     if total:
-        yield first, start, stop, total
+        yield Span(first, start, stop, total)
 
 
-def _jsonl_records(path: str) -> Iterator[Span]:
-    with Path(path).open("rb") as file:
-        start = skip_bom(file)
-        for number, line in enumerate(file, 1):
-            stop = start + len(line)
-            if not line.isspace():
-                yield number, start, stop, 1
-            start = stop
+def cut_rows(groups: Iterable[int], limit: int) -> Iterator[Span]:
+    """Cuts row groups of so many rows each: those that are larger than a fragment are cut, those that are smaller are joined."""
 
-
-def _csv_records(path: str) -> Iterator[Span]:
-    csv_header(path)
-    rows = csv_rows(path)
-    next(rows, None)
-    for row in rows:
-        yield row.number, row.start, row.stop, 1
-
-
-def _row_groups(path: str) -> Iterator[Span]:
-    with open_parquet(path) as file:
-        first = 1
-        for group in range(file.metadata.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            yield first, group, group + 1, rows
+    def pieces() -> Iterator[Span]:
+        first = 0
+        for rows in groups:
+            for start in range(first, first + rows, limit):
+                stop = min(start + limit, first + rows)
+                yield Span(start + 1, start, stop, stop - start)
             first += rows
+
+    return join_spans(pieces(), limit)
+
+
+def fragment_of(index: int, file: InputFile, span: Span, header: tuple[str, ...]) -> Fragment:
+    """The fragment that a span of a file makes."""
+    return Fragment(
+        index=index,
+        path=file.path,
+        format=file.format,
+        start=span.start,
+        stop=span.stop,
+        first_record=span.number,
+        rows=span.rows,
+        compression=file.compression,
+        partitions=file.partitions,
+        header=header,
+        name=file.name,
+    )

@@ -1,23 +1,34 @@
-"""Which files are read: files, folders and globs, and the error that names what is wrong with one."""
+"""Which files are read: files, folders and globs of this machine and of object stores, and the error that names what is wrong with one."""
 
 from __future__ import annotations
 
-import glob
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import Literal, NamedTuple
 
-from pipelines.errors import InputError
+import pyarrow as pa
+from pyarrow import fs
 
-Format = Literal["jsonl", "csv", "parquet"]
+from pipelines.errors import InputError, first_line
+from pipelines.sources.partitions import partitions_of
+from pipelines.storage import is_remote, located, name_of
 
-FORMATS: Mapping[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+Format = Literal["jsonl", "csv", "text", "parquet"]
+Compression = Literal["gzip", "zstd"]
+Partitions = tuple[tuple[str, str | None], ...]
+
+FORMATS: Mapping[str, Format] = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".txt": "text"}
 """File name extension to format."""
+COMPRESSIONS: Mapping[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
+"""Extension behind that of a text format to how the file is compressed."""
 
-_KNOWN = ", ".join(FORMATS)
-_BOM = b"\xef\xbb\xbf"
+KNOWN = f"{', '.join(FORMATS)}, all but .parquet also with {' or '.join(COMPRESSIONS)} behind it"
+"""The extensions, for messages."""
+
+_REAL_SIGNS = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +36,51 @@ class InputFile:
     """One file to read.
 
     Attributes:
-        path: Absolute path.
+        path: Absolute path, or URI.
         format: What its extension says.
         size: Bytes.
         mtime_ns: When it was last changed.
+        compression: How it is compressed, if it is.
+        partitions: Columns that the names of its folders give, ``key=value``, below the folder or glob that was given; text, None where the
+            folder stands for null.
+        name: What messages call it: its path below the folder or glob that was given.
     """
 
     path: str
     format: Format
     size: int
     mtime_ns: int
+    compression: Compression | None = None
+    partitions: Partitions = ()
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        # JSON has no tuples.
+        object.__setattr__(self, "partitions", tuple((key, value) for key, value in self.partitions))
+        object.__setattr__(self, "name", self.name or name_of(self.path))
+
+
+class Found(NamedTuple):
+    """A file that an input stands for.
+
+    Attributes:
+        path: Its path or URI.
+        name: Its path below the folder or glob that was given.
+        facts: Size and time of change, where they are known without asking for them.
+    """
+
+    path: str
+    name: str
+    facts: tuple[int, int] | None = None
 
 
 def find_inputs(inputs: Sequence[str]) -> list[InputFile]:
     """Finds the files to read.
 
     Args:
-        inputs: Files, folders and globs (``**`` too). Of a folder, every file below it with a known extension is read, in the order of
-            its path; what a glob matches must have a known extension. Hidden names and names that start with "_" are left out of both.
+        inputs: Files, folders and globs (``**`` too), of this machine or of an object store (s3://, gs://). Of a folder every file below it
+            with a known extension is read, in the order of its path; what a glob matches must have a known extension. Hidden names and
+            names that start with "_" are left out of both, unless the pattern itself has them.
 
     Returns:
         The files in the order given, each once.
@@ -50,24 +88,77 @@ def find_inputs(inputs: Sequence[str]) -> list[InputFile]:
     Raises:
         InputError: Nothing is given, found or matched, a folder holds no data, an extension is unknown, or a file cannot be read.
     """
+    # Both finders need the formats from here.
+    from pipelines.sources.local_files import find_local
+    from pipelines.sources.remote_files import find_remote
+
     if not inputs:
-        raise InputError(f"no input: give a file, a folder or a glob ({_KNOWN})")
+        raise InputError(f"no input: give a file, a folder or a glob ({KNOWN})")
     found: dict[str, InputFile] = {}
     for given in inputs:
         try:
-            for path in _expand(given):
-                file = _open(path)
-                found.setdefault(file.path, file)
-        except OSError as error:
-            raise InputError(f"{error.filename or given}: cannot be read: {error.strerror or error}") from error
+            for one in find_remote(given) if is_remote(given) else find_local(given):
+                if one.path not in found:
+                    found[one.path] = _input_file(one)
+        except (OSError, pa.ArrowException) as error:
+            filename, reason = getattr(error, "filename", None), getattr(error, "strerror", None)
+            raise InputError(f"{filename or given}: cannot be read: {reason or first_line(error)}") from error
     return list(found.values())
 
 
-def skip_bom(file: BinaryIO) -> int:
-    """Moves a file that stands at its start past a UTF-8 byte-order mark; returns where it stands then."""
-    if file.read(len(_BOM)) != _BOM:
-        file.seek(0)
-    return file.tell()
+def check_unchanged(file: InputFile) -> None:
+    """Checks that a file is the one that was found.
+
+    Raises:
+        InputError: It has been changed or deleted since, or cannot be reached.
+    """
+    try:
+        facts = facts_of(file.path)
+    except FileNotFoundError:
+        raise InputError(f"{file.path}: is gone since the job was planned; start again with a new output folder") from None
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"{file.path}: cannot be read: {first_line(error)}") from error
+    if facts != (file.size, file.mtime_ns):
+        raise InputError(f"{file.path}: changed since the job was planned; start again with a new output folder")
+
+
+def facts_of(path: str) -> tuple[int, int]:
+    """Size and time of change of a file.
+
+    Raises:
+        OSError: It is not there or cannot be reached.
+    """
+    if not is_remote(path):
+        facts = Path(path).stat()
+        return facts.st_size, facts.st_mtime_ns
+    filesystem, key = located(path)
+    info = filesystem.get_file_info(key)
+    if info.type is not fs.FileType.File:
+        raise FileNotFoundError(path)
+    return remote_facts(info)
+
+
+def remote_facts(info: fs.FileInfo) -> tuple[int, int]:
+    """Size and time of change, of what a listing says of a file."""
+    return info.size or 0, info.mtime_ns or 0
+
+
+def format_of(name: str) -> tuple[Format | None, Compression | None]:
+    """Format and compression that a file's name stands for; no format where the extension is unknown."""
+    parts = Path(name.lower())
+    compression = COMPRESSIONS.get(parts.suffix)
+    file_format = FORMATS.get(Path(parts.stem).suffix if compression else parts.suffix)
+    return (None, None) if compression and file_format == "parquet" else (file_format, compression)
+
+
+def is_shown(name: str) -> bool:
+    """Whether a file or folder is data by its name."""
+    return not name.startswith((".", "_"))
+
+
+def has_glob_signs(text: str) -> bool:
+    """Whether a name is a pattern."""
+    return _REAL_SIGNS.search(text) is not None
 
 
 def check_distinct(path: str, names: tuple[str, ...]) -> None:
@@ -76,60 +167,26 @@ def check_distinct(path: str, names: tuple[str, ...]) -> None:
     Raises:
         InputError: Two have the same.
     """
-    for index, name in enumerate(names):
-        if name in names[:index]:
+    known = set()
+    for name in names:
+        if name in known:
             raise InputError(f"{path}: two columns are named `{name}`; rename one of them")
+        known.add(name)
 
 
-def _expand(given: str) -> list[Path]:
-    if not given.strip():
-        raise InputError("an input is empty; give a file, a folder or a glob")
-    try:
-        given.encode()
-        path = Path(given).expanduser()
-    except (UnicodeEncodeError, RuntimeError) as error:
-        raise InputError(f"{given!r}: not a path that can be used ({error}); rename it") from None
-    if path.is_dir():
-        return _walk(path)
-    if path.exists():
-        return [path]
-    if not any(sign in given for sign in "*?["):
-        raise InputError(f"{given}: not found; check the path (it is taken from {Path.cwd()})")
-    matched = [Path(name) for name in sorted(glob.glob(str(path), recursive=True)) if _is_shown(Path(name).name)]  # noqa: PTH207
-    files = [file for match in matched for file in ([match] if match.is_file() else _below(match))]
-    if not files:
-        raise InputError(f"{given}: no file matches; check the pattern (it is taken from {Path.cwd()})")
-    return files
-
-
-def _walk(folder: Path) -> list[Path]:
-    files = _below(folder)
-    if not files:
-        raise InputError(f'{folder}: no file in this folder ends in {_KNOWN} (hidden names and names that start with "_" are not read)')
-    return files
-
-
-def _below(folder: Path) -> list[Path]:
-    def files() -> Iterator[Path]:
-        for root, folders, names in os.walk(folder, onerror=_raise):
-            folders[:] = filter(_is_shown, folders)
-            yield from (Path(root, name) for name in names if _is_shown(name) and Path(name).suffix.lower() in FORMATS)
-
-    return sorted(files())
-
-
-def _raise(error: OSError) -> None:
-    raise error
-
-
-def _is_shown(name: str) -> bool:
-    return not name.startswith((".", "_"))
-
-
-def _open(path: Path) -> InputFile:
-    file_format = FORMATS.get(path.suffix.lower())
+def _input_file(found: Found) -> InputFile:
+    file_format, compression = format_of(name_of(found.path))
     if file_format is None:
-        raise InputError(f"{path}: unknown extension {path.suffix!r}; known are {_KNOWN}")
-    with path.open("rb") as file:
-        facts = os.fstat(file.fileno())
-    return InputFile(str(path.absolute()), file_format, facts.st_size, facts.st_mtime_ns)
+        raise InputError(f"{found.path}: unknown extension {_extension(found.path)!r}; known are {KNOWN}")
+    if found.facts is None:
+        with Path(found.path).open("rb") as file:
+            facts = os.fstat(file.fileno())
+        size, mtime_ns = facts.st_size, facts.st_mtime_ns
+    else:
+        size, mtime_ns = found.facts
+    return InputFile(found.path, file_format, size, mtime_ns, compression, partitions_of(found), found.name)
+
+
+def _extension(path: str) -> str:
+    name = Path(name_of(path))
+    return "".join(name.suffixes[-2:]) if name.suffix.lower() in COMPRESSIONS else name.suffix

@@ -7,18 +7,24 @@ from difflib import get_close_matches
 from typing import Any
 
 from pipelines.errors import InputError, RecordError
+from pipelines.sources.json_text import json_name, parse_json
 from pipelines.sources.records import Record
 
 USUAL_NAMES = ("state", "text", "body", "message", "content")
 """Columns that are taken for the state where none is named, the first that there is."""
 
 
-def state_of(record: Record, state_columns: tuple[str, ...]) -> Any:
+def state_of(record: Record, state_columns: tuple[str, ...], as_json: bool = False) -> Any:
     """The state of a record: the value of its state column as it is, or a dict of several in the order given.
+
+    Args:
+        record: The record.
+        state_columns: Its state columns.
+        as_json: Whether the one state column holds JSON text: keys keep their order, and whole numbers are exact.
 
     Raises:
         RecordError: The record could not be read; its state is null, missing or empty (with several columns: all of them are; text that
-            is only white space is empty); or it is binary that is not UTF-8.
+            is only white space is empty); it is binary that is not UTF-8; or not the JSON text of an object, a list or a string.
     """
     if record.problem is not None:
         raise record.problem
@@ -29,7 +35,24 @@ def state_of(record: Record, state_columns: tuple[str, ...]) -> Any:
     for name, value in values.items():
         if isinstance(value, bytes):
             raise RecordError(f"{record.where}: `{name}` is binary and not valid UTF-8")
-    return values if len(values) > 1 else values[state_columns[0]]
+    if len(values) > 1:
+        return values
+    value = values[state_columns[0]]
+    return _parsed(record, state_columns[0], value) if as_json else value
+
+
+def _parsed(record: Record, name: str, value: Any) -> Any:
+    if isinstance(value, dict | list):  # JSONL may hold the object itself
+        return value
+    try:
+        state = parse_json(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise RecordError(f"{record.where}: `{name}`: {error}") from None
+    if not isinstance(state, dict | list | str):
+        raise RecordError(f"{record.where}: `{name}` must be JSON text of an object, a list or a string, not {json_name(state)}")
+    if _is_empty(state):
+        raise RecordError(f"{record.where}: `{name}` is empty")
+    return state
 
 
 def default_state_columns(columns: Sequence[str]) -> tuple[str, ...]:

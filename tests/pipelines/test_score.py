@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import shutil
@@ -18,9 +19,8 @@ import pytest
 import torch
 
 import laya
-from pipelines.config import ScoreConfig
+from pipelines import ScoreConfig, score
 from pipelines.errors import InputError
-from pipelines.score import score
 from pipelines.sinks import committed_parts
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,7 @@ def questions():
 
 
 def config(inputs, output, **changes):
-    return ScoreConfig(**{"inputs": tuple(map(str, inputs)), "questions": "tickets", "output": str(output), **changes})
+    return ScoreConfig(**{"inputs": tuple(map(str, inputs)), "questions": "tickets", "output": str(output), "report": False, **changes})
 
 
 def rows_of(output):
@@ -91,9 +91,9 @@ def test_two_agents_answer_every_ticket_as_one_process_does(ray_session, tmp_pat
     assert summary.tally.rows == len(tickets)
     assert summary.tally.errors.total() == 0
     right = sum(row["department"] == row["true_department"] for row in rows)
-    assert summary.tally.questions["department"].right == right
-    assert summary.tally.questions["department"].labelled == len(tickets)
-    assert summary.tally.questions["leaving"].right == sum((row["leaving"] >= 0.5) == row["true_leaving"] for row in rows)
+    assert summary.tally.questions["department"].evaluation.right == right
+    assert summary.tally.questions["department"].evaluation.rows == len(tickets)
+    assert summary.tally.questions["leaving"].evaluation.right == sum((row["leaving"] >= 0.5) == row["true_leaving"] for row in rows)
 
 
 def test_hostile_lines_become_error_rows_and_the_rest_is_right(ray_session, tmp_path, questions, mini):
@@ -150,14 +150,14 @@ def test_a_stopped_run_goes_on_and_equals_one_that_was_not(ray_session, tmp_path
     shutil.copytree(whole, stopped)
     (stopped / "part-00001.parquet").unlink()
     (stopped / "part-00003.parquet").write_bytes(b"")
-    (stopped / "_unfinished-0-part-00003.parquet").write_bytes(b"half a file")
+    (stopped / "_laya" / "unfinished-0").write_bytes(b"half a file")
     kept = (stopped / "part-00002.parquet").stat().st_mtime_ns
     job = config([source], stopped, state=("subject", "text"), rows_per_fragment=10)
     summary = score(job)
     assert summary.resumed_rows == 20
     assert summary.tally.rows == 40
     assert (stopped / "part-00002.parquet").stat().st_mtime_ns == kept
-    assert not list(stopped.glob("_unfinished*"))
+    assert not list((stopped / "_laya").glob("unfinished*"))
     assert rows_of(stopped) == rows_of(whole)
     again = score(job)
     assert again.resumed_rows == again.tally.rows == 40
@@ -167,7 +167,7 @@ def test_another_job_in_the_same_folder_is_refused(ray_session, tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "hello"}\n')
     score(config([source], tmp_path / "out"))
-    with pytest.raises(InputError, match="choose a new --output"):
+    with pytest.raises(InputError, match="of another job: questions differs; choose a new --output"):
         score(config([source], tmp_path / "out", questions="packages"))
 
 
@@ -195,7 +195,7 @@ def test_killed_at_any_moment_and_started_again_it_equals_the_one_shot_run(tmp_p
     output = tmp_path / "killed"
     for wanted in (1, 5):
         process = subprocess.Popen([*command, str(output)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        while not output.exists() or len(committed_parts(output)) < wanted:
+        while not output.exists() or len(committed_parts(str(output), "parquet")) < wanted:
             assert process.poll() is None, "it ended before it could be killed"
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGKILL)
@@ -205,15 +205,16 @@ def test_killed_at_any_moment_and_started_again_it_equals_the_one_shot_run(tmp_p
 
 
 def test_a_second_run_into_the_same_folder_is_refused_while_the_first_writes(tmp_path):
-    from pipelines.plan import make_plan, open_output
+    from pipelines.outputs import opened
+    from pipelines.plan import make_plan
 
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "hello"}\n')
     job = config([source], tmp_path / "out")
     plan = make_plan(job)
-    with open_output(job, plan), pytest.raises(InputError, match="another run writes to it"), open_output(job, plan):
+    with opened(plan), pytest.raises(InputError, match="another run writes to it"), opened(plan):
         pass
-    with open_output(job, plan):
+    with opened(plan):
         pass
 
 
@@ -245,8 +246,7 @@ def test_a_question_that_the_model_cannot_hold_stops_the_job_before_it_starts(ra
 
 
 def test_a_file_that_changes_while_it_is_scored_is_not_committed(ray_session, tmp_path, monkeypatch):
-    import pipelines.score as job_module
-
+    job_module = importlib.import_module("pipelines.score")
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "hello"}\n')
     load = job_module._load_models
@@ -256,6 +256,6 @@ def test_a_file_that_changes_while_it_is_scored_is_not_committed(ray_session, tm
         source.write_text('{"text": "HELLO"}\n')
 
     monkeypatch.setattr(job_module, "_load_models", change)
-    with pytest.raises(InputError, match="changed while it was being scored"):
+    with pytest.raises(InputError, match="changed since the job was planned"):
         score(config([source], tmp_path / "out"))
-    assert committed_parts(tmp_path / "out") == set()
+    assert committed_parts(str(tmp_path / "out"), "parquet") == set()

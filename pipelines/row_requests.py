@@ -1,0 +1,126 @@
+"""Requests of rows: what one record asks of a router."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from laya.questions import Question, parse_questions
+from pipelines.config import AUTO, AskConfig
+from pipelines.errors import RecordError
+from pipelines.sources import Record, state_of
+
+
+@dataclass(frozen=True, slots=True)
+class RowRequests:
+    """Makes requests of records.
+
+    Attributes:
+        config: What is asked.
+        state: Columns that the questions are about.
+        questions: The questions of all rows; None where each row has its own.
+    """
+
+    config: AskConfig
+    state: tuple[str, ...]
+    questions: Mapping[Any, Any] | None
+    _parsed: dict[str, Mapping[Any, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def scan(self) -> bool:
+        """Whether texts longer than the model reads are read window by window."""
+        return self.config.long == "scan"
+
+    @property
+    def windows(self) -> dict[str, Any]:
+        """Arguments of a call that reads window by window."""
+        return {"window": self.config.window, "stride": self.config.stride}
+
+    @property
+    def each_asks_its_own(self) -> bool:
+        """Whether each row has its own questions."""
+        return self.questions is None
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that requests are made of."""
+        config = self.config
+        named = (config.questions_column, config.model_column, config.lang_column, config.max_len_column)
+        return frozenset([*self.state, *(name for name in named if name is not None)])
+
+    def request(self, record: Record) -> dict[str, Any]:
+        """What a record asks.
+
+        Raises:
+            RecordError: It could not be read, it has no state, or a column that says how to answer it holds what it must not.
+        """
+        config = self.config
+        state = state_of(record, self.state, config.state_json)
+        model = _text(record, config.model_column) or config.model
+        return {
+            "state": state,
+            "questions": self._own_questions(record) if self.questions is None else self.questions,
+            "model": None if model == AUTO else model,
+            "lang": _text(record, config.lang_column) or config.lang,
+            "max_len": _max_len(record, config.max_len_column) or config.max_len,
+            "head_max_len": config.head_max_len,
+        }
+
+    def _own_questions(self, record: Record) -> Mapping[Any, Any]:
+        column = self.config.questions_column or ""
+        given = record.columns.get(column)
+        if given is None or given == "":
+            raise RecordError(f"{record.where}: `{column}` is empty; it must hold the row's questions")
+        if not isinstance(given, str):
+            return _checked(record, column, given)
+        # Rows of one kind ask the same, so the same texts come again and again.
+        known = self._parsed.get(given)
+        if known is None:
+            try:
+                value = json.loads(given)
+            except (ValueError, RecursionError) as error:
+                raise RecordError(f"{record.where}: `{column}` is not valid JSON: {error}") from None
+            known = _checked(record, column, value)
+            if len(self._parsed) < _KNOWN_TEXTS:
+                self._parsed[given] = known
+        return known
+
+
+_KNOWN_TEXTS = 1000
+
+
+def _checked(record: Record, column: str, questions: Any) -> Mapping[Any, Any]:
+    if not isinstance(questions, Mapping) or not questions:
+        raise RecordError(f"{record.where}: `{column}` must map question ids to questions")
+    try:
+        parse_questions(questions)
+    except ValueError as error:
+        raise RecordError(f"{record.where}: `{column}`: {error}") from None
+    return questions
+
+
+def parsed_questions(questions: Mapping[Any, Any] | None) -> tuple[Question, ...] | None:
+    """Questions of all rows, parsed; None where each row has its own."""
+    return None if questions is None else parse_questions(questions)
+
+
+def _text(record: Record, column: str | None) -> str | None:
+    value = None if column is None else record.columns.get(column)
+    if value is not None and not isinstance(value, str):
+        raise RecordError(f"{record.where}: `{column}` must be text, not {value!r}")
+    return value.strip() or None if value is not None else None
+
+
+def _max_len(record: Record, column: str | None) -> int | None:
+    value = None if column is None else record.columns.get(column)
+    if value is None or value == "":
+        return None
+    try:
+        number = int(value) if isinstance(value, str) else value
+    except ValueError:
+        number = None
+    if type(number) is not int or number < 1:
+        raise RecordError(f"{record.where}: `{column}` must be a positive whole number of tokens, not {value!r}")
+    return number
