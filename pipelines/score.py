@@ -17,8 +17,8 @@ from rich.console import Console
 
 from cluster import ClusterRouter, Hosting
 from laya import Temperatures
-from laya.files import CheckpointError
 from laya.names import BUILT_IN, canonical
+from pipelines.asking import STOPS_THE_JOB
 from pipelines.config import AUTO, ScoreConfig
 from pipelines.errors import InputError
 from pipelines.outputs import opened, summarized
@@ -105,17 +105,22 @@ def _load_models(plan: ScorePlan, router: ClusterRouter) -> None:
         router.scale(config.model, config.agents)
     tried: set[str] = set()
     for request in sample_requests(plan):
-        name = router.route(request["state"], request["questions"], model=request["model"], lang=request["lang"]).model
+        try:
+            name = router.route(request["state"], request["questions"], model=request["model"], lang=request["lang"]).model
+        except ValueError:  # a row that names a checkpoint that there is not
+            continue
         if name in tried:
             continue
         tried.add(name)
-        try:
-            router.predict("", request["questions"], model=name, max_len=request["max_len"], head_max_len=request["head_max_len"])
-        except ValueError as error:
-            if isinstance(error, CheckpointError):
-                raise
-            if plan.questions is not None:
-                raise InputError(f"question file {config.questions}: {error}") from None
+        budgets = {"max_len": request["max_len"], "head_max_len": request["head_max_len"]}
+        (answer,) = router.predict_batch(
+            [{"state": "", "questions": request["questions"], "model": name, **budgets}], return_exceptions=True
+        )
+        if isinstance(answer, STOPS_THE_JOB):
+            raise answer
+        if isinstance(answer, ValueError) and plan.questions is not None and not config.agent_hooks:
+            asked = "" if isinstance(config.questions, dict) else f"question file {config.questions}: "
+            raise InputError(f"{asked}{answer}")
 
 
 def _run(plan: ScorePlan, router: ClusterRouter, workers: int, console: Console | None) -> None:

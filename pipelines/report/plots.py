@@ -1,146 +1,197 @@
-"""Plots as SVG that goes into a page: text stays text, and colours are the page's own, so that they follow light and dark."""
+"""The plots of a report: SVG that stands in the page, with its colours and fonts. Importing this brings matplotlib."""
 
 from __future__ import annotations
 
 import io
+import logging
+import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from itertools import count
-from typing import Any
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from markupsafe import Markup
 
-from pipelines.evaluation import Evaluation
+from pipelines.report.throughput import Throughput
+from pipelines.report.words import duration
 
-# Colours that no plot uses otherwise, each to be replaced by a variable of the page.
-_INK, _FAINT, _ACCENT, _SECOND = "#010101", "#020202", "#030303", "#040404"
-_VARIABLES = {_INK: "var(--ink)", _FAINT: "var(--line)", _ACCENT: "var(--accent)", _SECOND: "var(--second)"}
-_LONGEST_LABEL = 28
-_MOST_BARS = 30
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
-_STYLE = {
+# What matplotlib draws in one of these colours is drawn in the page's colour of that name, which dark and light pages define.
+_COLOURS = {"ink": "#010203", "muted": "#020304", "line": "#030405", "accent": "#040506", "warn": "#050607", "paper": "#060708"}
+INK, MUTED, LINE, ACCENT, WARN, PAPER = _COLOURS.values()
+_DASHES = (0, (3, 2))
+
+_STYLE: Any = {
     "svg.fonttype": "none",
-    "font.family": "sans-serif",
-    "font.size": 9.0,
-    "text.color": _INK,
-    "text.parse_math": False,
-    "axes.edgecolor": _FAINT,
-    "axes.labelcolor": _INK,
+    "font.size": 9,
+    "text.color": INK,
+    "axes.edgecolor": LINE,
+    "axes.labelcolor": MUTED,
     "axes.facecolor": "none",
     "axes.spines.top": False,
     "axes.spines.right": False,
+    "axes.spines.left": False,
     "axes.grid": True,
+    "axes.grid.axis": "y",
     "axes.axisbelow": True,
-    "grid.color": _FAINT,
+    "grid.color": LINE,
     "grid.linewidth": 0.6,
-    "xtick.color": _FAINT,
-    "ytick.color": _FAINT,
-    "xtick.labelcolor": _INK,
-    "ytick.labelcolor": _INK,
+    "xtick.color": LINE,
+    "xtick.labelcolor": MUTED,
+    "ytick.color": LINE,
+    "ytick.labelcolor": MUTED,
+    "ytick.major.size": 0,
+    "xtick.major.size": 3,
     "figure.facecolor": "none",
     "savefig.facecolor": "none",
 }
-_numbers = count()
+_NO_METADATA: dict[str, Any] = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
-def throughput_plot(points: Sequence[tuple[float, float]]) -> str:
-    """Rows a second over the seconds of work."""
-
-    def draw(axes: Axes) -> None:
-        unit, name = next((unit, name) for unit, name in ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds")) if points[-1][0] >= 3 * unit or unit == 1.0)
-        moments, rates = [moment / unit for moment, _ in points], [rate for _, rate in points]
-        axes.fill_between(moments, rates, color=_ACCENT, alpha=0.18, linewidth=0)
-        axes.plot(moments, rates, color=_ACCENT, linewidth=1.6)
-        axes.set_xlabel(f"{name} of work")
-        axes.set_ylabel("rows/s")
-        axes.set_ylim(bottom=0)
-        axes.set_xlim(left=0)
-        axes.yaxis.set_major_locator(MaxNLocator(5))
-
-    return _svg(draw, (7.2, 2.3))
-
-
-def answers_plot(answers: Mapping[str, int], in_order: bool) -> str:
-    """How often each answer was given; the commonest first, unless they have an order of their own."""
-    items = sorted(answers.items()) if in_order else sorted(answers.items(), key=lambda item: -item[1])
-    shown = items[:_MOST_BARS]
-    if len(items) > len(shown):
-        shown.append((f"{len(items) - len(shown)} more", sum(number for _, number in items[_MOST_BARS:])))
-
-    def draw(axes: Axes) -> None:
-        total = sum(answers.values()) or 1
-        places = range(len(shown), 0, -1)
-        bars = axes.barh(places, [number for _, number in shown], color=_ACCENT, height=0.66)
-        axes.bar_label(bars, [f"{number:,} ({number / total:.0%})" for _, number in shown], padding=4, color=_INK)
-        axes.set_yticks(list(places), [_short(name) for name, _ in shown])
-        axes.tick_params(length=0)
-        axes.grid(visible=False)
-        axes.spines[["left", "bottom"]].set_visible(False)
-        axes.set_xticks([])
-        axes.set_xlim(right=max((number for _, number in shown), default=1) * 1.28)
-
-    return _svg(draw, (3.6, 0.45 + 0.27 * len(shown)))
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Lets matplotlib be imported without leaving a font cache in the user's home, or a line on the terminal where it cannot."""
+    if "matplotlib" in sys.modules:
+        yield
+        return
+    log = logging.getLogger("matplotlib")
+    level, known = log.level, os.environ.get("MPLCONFIGDIR")
+    log.setLevel(logging.ERROR)
+    try:
+        with tempfile.TemporaryDirectory(prefix="laya-report-") as folder:
+            os.environ["MPLCONFIGDIR"] = folder
+            yield
+    finally:
+        log.setLevel(level)
+        if known is None:
+            del os.environ["MPLCONFIGDIR"]
+        else:
+            os.environ["MPLCONFIGDIR"] = known
 
 
-def confidence_plot(histogram: Sequence[int], thresholds: Sequence[float]) -> str:
-    """How sure the answers are, with the thresholds that they must reach."""
+with _quietly():
+    import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+
+
+def histogram_plot(name: str, counts: Sequence[int], threshold: float | None) -> Markup:
+    """Answers by confidence.
+
+    Args:
+        name: What sets this plot apart from the others of the page.
+        counts: Answers in equal bins from 0 to 1.
+        threshold: The confidence that answers must have, if they must.
+    """
 
     def draw(axes: Axes) -> None:
-        width = 1 / len(histogram)
-        axes.bar([index * width for index in range(len(histogram))], histogram, width * 0.9, align="edge", color=_ACCENT)
-        for threshold in thresholds:
-            axes.axvline(threshold, color=_SECOND, linewidth=1.4, linestyle=(0, (4, 3)))
+        width = 1 / len(counts)
+        middles = [(index + 0.5) * width for index in range(len(counts))]
+        below = [threshold is not None and middle < threshold for middle in middles]
+        axes.bar(middles, counts, width=width * 0.86, color=[WARN if unsure else ACCENT for unsure in below])
         axes.set_xlim(0, 1)
+        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0", "0.25", "0.5", "0.75", "1"])
         axes.set_xlabel("confidence")
-        axes.set_ylabel("answers")
-        axes.grid(visible=False, axis="x")
-        axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        if threshold is not None:
+            axes.axvline(threshold, color=INK, linewidth=0.9, linestyle=_DASHES)
+        _count_axis(axes)
 
-    return _svg(draw, (3.4, 2.1))
+    return _svg(f"histogram-{name}", (4.4, 2.2), f"Histogram of {sum(counts):,} answers by confidence", draw)
 
 
-def reliability_plot(evaluation: Evaluation) -> str:
-    """How often answers of a confidence are right: on the diagonal, confidence is what it says."""
+def reliability_plot(name: str, bins: Sequence[Sequence[float]]) -> Markup:
+    """Share of right answers over confidence: on the diagonal, confidence can be taken at its word.
+
+    Args:
+        name: What sets this plot apart from the others of the page.
+        bins: For each bin of confidence: answers, sum of their confidence, how many are right.
+    """
+    filled = [(sure / rows, right / rows, rows) for rows, sure, right in bins if rows]
+    most = max(rows for _, _, rows in filled)
+    sure, right = [x for x, _, _ in filled], [y for _, y, _ in filled]
 
     def draw(axes: Axes) -> None:
-        filled = [(rows, confidence / rows, right / rows) for rows, confidence, right in evaluation.bins if rows]
-        most = max(rows for rows, _, _ in filled)
-        axes.plot([0, 1], [0, 1], color=_INK, linewidth=0.9, linestyle=(0, (2, 3)), alpha=0.6)
-        axes.plot([confidence for _, confidence, _ in filled], [right for _, _, right in filled], color=_SECOND, linewidth=1.2, alpha=0.7)
-        sizes = [12 + 70 * rows / most for rows, _, _ in filled]
-        axes.scatter([confidence for _, confidence, _ in filled], [right for _, _, right in filled], s=sizes, color=_SECOND, zorder=3)
-        axes.set_xlim(0, 1)
-        axes.set_ylim(0, 1.02)
-        axes.set_xlabel("confidence")
-        axes.set_ylabel("share that is right")
-        axes.set_aspect("equal")
+        axes.plot([0, 1], [0, 1], color=MUTED, linewidth=0.9, linestyle=_DASHES)
+        axes.plot(sure, right, color=ACCENT, linewidth=1, alpha=0.55)
+        sizes = [12 + 110 * rows / most for _, _, rows in filled]
+        axes.scatter(sure, right, s=sizes, color=ACCENT, edgecolors=PAPER, linewidths=1, zorder=3, clip_on=False)
+        axes.set(xlim=(0, 1), ylim=(0, 1), aspect="equal", xlabel="confidence", ylabel="share right")
+        axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+        axes.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
 
-    return _svg(draw, (2.6, 2.5))
+    return _svg(f"reliability-{name}", (3.0, 2.9), "Share of right answers over confidence", draw)
 
 
-def _short(text: str) -> str:
-    shown = " ".join(text.split()) or "(empty)"
-    return shown if len(shown) <= _LONGEST_LABEL else f"{shown[: _LONGEST_LABEL - 1]}…"
+def throughput_plot(name: str, found: Throughput, width: float) -> Markup:
+    """Rows a second over working time.
+
+    Args:
+        name: What sets this plot apart from the others of the page.
+        found: What to draw.
+        width: Of the plot, in inches of 72 points.
+    """
+
+    def draw(axes: Axes) -> None:
+        axes.stairs(found.rates, found.edges, baseline=None, color=ACCENT, linewidth=1.5)
+        axes.stairs(found.rates, found.edges, fill=True, color=ACCENT, alpha=0.13, linewidth=0)
+        axes.set_xlim(0, found.seconds)
+        axes.set_xlabel("working time")
+        axes.xaxis.set_major_locator(MultipleLocator(_step(found.seconds / (3 if width < 6 else 7))))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: duration(seconds)))
+        for at, _ in found.stops:
+            axes.axvline(at, color=WARN, linewidth=1.1, linestyle=_DASHES)
+        _count_axis(axes)
+
+    told = f"Rows a second over {duration(found.seconds)} of work, {found.mean:,.0f} on average"
+    return _svg(f"throughput-{name}", (width, 2.3), told, draw)
 
 
-def _svg(draw: Callable[[Axes], None], size: tuple[float, float]) -> str:
-    style: dict[str, Any] = {**_STYLE, "svg.hashsalt": f"plot-{next(_numbers)}"}
-    with matplotlib.rc_context(style):
+def _step(least: float) -> float:
+    """A distance of ticks that is a round time."""
+    power = 10.0
+    while power > least:
+        power /= 10
+    fine = [power * factor for factor in (1, 2, 5, 10)]
+    return next((step for step in (*(step for step in fine if step < 15), *_STEPS) if step >= least), least)
+
+
+_STEPS = [minutes * 60 for minutes in (0.25, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 240, 480, 720)] + [86400 * days for days in (1, 2, 5, 10)]
+
+
+def _count_axis(axes: Axes) -> None:
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(3))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.10g}"))
+
+
+def _svg(name: str, size: tuple[float, float], told: str, draw: Callable[[Axes], None]) -> Markup:
+    # The user's own style is set aside. Names inside the SVG are hashes with this salt: no two plots of a page share one.
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update({**_STYLE, "svg.hashsalt": name})
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
         draw(figure.add_subplot())
-        out = io.StringIO()
-        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    text = out.getvalue()
-    text = text[text.index("<svg") :]
-    text = re.sub(r' id="[a-z]+(?:\.[a-z]+)?_\d+"', "", text)
-    text = re.sub(r'<svg ([^>]*?)width="[\d.]+pt" height="[\d.]+pt"', r"<svg \1", text, count=1).replace(' xmlns:xlink="http://www.w3.org/1999/xlink"', "")
-    text = text.replace("xlink:href", "href")
-    for colour, variable in _VARIABLES.items():
-        text = text.replace(colour, variable)
-    return re.sub(r"font: ([\d.]+px) [^;\"]+", r"font-size: \1; font-family: inherit", text)
+        file = io.StringIO()
+        figure.savefig(file, format="svg", metadata=_NO_METADATA)
+    return Markup(_fit(file.getvalue(), told))
+
+
+def _fit(svg: str, told: str) -> str:
+    """Makes a part of the page of a drawing: the page's colours and fonts, and a text for those who do not see it."""
+    svg = re.sub(r"<(metadata|style)\b.*?</\1>|<!--.*?-->\s*", "", svg[svg.index("<svg") :], flags=re.DOTALL)
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    width, height = (0.0, 0.0) if box is None else (float(box[1]), float(box[2]))
+    # A point of the drawing is a third more than a pixel of the page: its 9 point text is 12 pixels high.
+    start = f'<svg role="img" aria-label="{told}" style="max-width: {width * 4 / 3:.0f}px" viewBox="0 0 {width:g} {height:g}">'
+    svg = re.sub(r"<svg\b.*?>", start, svg, count=1, flags=re.DOTALL)
+    svg = re.sub(r'<g id="[a-z][^"]*_\d+"', "<g", svg).replace("xlink:href", "href")
+    svg = re.sub(r"font: ([\d.]+px) [^;\"]+", r"font-size: \1", svg)
+    for colour, value in _COLOURS.items():
+        svg = svg.replace(value, f"var(--{colour})")
+    return svg

@@ -61,15 +61,18 @@ def size(number: float) -> str:
 
 def duration(seconds: float) -> str:
     """A time, with its two largest units."""
-    if seconds < 60:
-        return f"{seconds:.0f} s" if seconds >= 10 or seconds == round(seconds) else f"{seconds:.1f} s"
-    minutes = round(seconds / 60) if seconds >= 3600 else seconds // 60
-    if seconds < 3600:
-        rest = round(seconds - 60 * minutes)
-        return f"{minutes:.0f} min" + (f" {rest:.0f} s" if rest else "")
+    if seconds < 9.95:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        minutes, rest = divmod(whole, 60)
+        return f"{minutes} min" + (f" {rest} s" if rest else "")
+    minutes = round(seconds / 60)
     hours, rest = divmod(minutes, 60)
     if hours < 48:
-        return f"{hours:.0f} h" + (f" {rest:.0f} min" if rest else "")
+        return f"{hours} h" + (f" {rest} min" if rest else "")
     return f"{hours // 24:.0f} d" + (f" {hours % 24:.0f} h" if hours % 24 else "")
 
 

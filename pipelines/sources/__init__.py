@@ -1,4 +1,4 @@
-"""The reading side: find the input, survey it, read records, take their states."""
+"""The reading side: find the input, cut it, decide its columns, read records, take their states."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pipelines.sources.fragments import Fragment
 from pipelines.sources.inputs import InputFile, check_unchanged, find_inputs
 from pipelines.sources.records import Record, read, records_of
 from pipelines.sources.state_columns import check_state_columns, default_state_columns, state_of
-from pipelines.sources.survey import Survey, survey
+from pipelines.sources.surveying import Survey, survey
 
 __all__ = [
     "Fragment",

@@ -163,3 +163,14 @@ def test_the_summary_says_what_happened():
         "yes: 1",
     ):
         assert told in text
+
+
+def test_the_summary_tells_how_sure_and_how_right_and_where_the_rest_lies():
+    tally = Tally()
+    for label in ("billing", 7):
+        tally.add_result(result("billing", 0.2, 0.9), (TEAM, URGENCY, ANGRY), {"team": label}, {"team"})
+    console = Console(record=True, width=120)
+    print_summary(Summary(tally, 0, 1.0, 1.0, "out", 1, (TEAM,), "review", "out.report.html"), console)
+    text = console.export_text()
+    for told in ("unsure", "Brier 0.500, calibration error 0.000", "review      review (copies", "report      out.report.html"):
+        assert told in text

@@ -118,7 +118,7 @@ def survey_piece(piece: Piece, rows_per_fragment: int) -> PieceSurvey:
             seen = dict.fromkeys(header, TEXT)
             seen.update({name: _text_bits(value) for name, value in file.partitions if name not in seen})
             return PieceSurvey(file, True, 0, spans, Kinds(seen), header)
-        seen = {TEXT_COLUMN: TEXT} if file.format == "text" and file.size else {}
+        seen = {TEXT_COLUMN: TEXT} if file.format == "text" else {}
         spans = tuple(join_spans(_typed(lines, file, seen), rows_per_fragment, FRAGMENT_BYTES))
         return PieceSurvey(file, piece.start == 0, lines.number - 1, spans, Kinds(seen))
 
