@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+import laya
 from pipelines.errors import InputError
 from pipelines.plan import ScorePlan
 from pipelines.sinks import Manifest, input_facts, locked, part_notes, remove_unfinished, run_location, write_manifest
@@ -58,6 +60,7 @@ def summarized(plan: ScorePlan, started: float, scoring_s: float) -> Summary:
         "scoring_seconds": scoring_s,
         "rows": total.rows - done.rows,
         "agents": config.agents,
+        "version": laya.__version__,
     }
     if run["rows"]:
         write_bytes(run_location(config.output, started), json.dumps(run).encode())
@@ -65,7 +68,10 @@ def summarized(plan: ScorePlan, started: float, scoring_s: float) -> Summary:
     if config.report:
         from pipelines.report import write_report
 
-        report = write_report(config.output)
+        try:
+            report = write_report(config.output)
+        except InputError as error:  # the rows are there all the same
+            warnings.warn(f"no report: {error}", RuntimeWarning, stacklevel=2)
     return Summary(
         tally=total,
         resumed_rows=done.rows,

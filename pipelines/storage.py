@@ -101,7 +101,7 @@ def write_bytes(location: str, content: bytes) -> None:
     """
     if is_remote(location):
         filesystem, path = located(location)
-        with filesystem.open_output_stream(path) as stream:
+        with filesystem.open_output_stream(path, compression=None) as stream:
             stream.write(content)
         return
     target = Path(location)
@@ -126,7 +126,7 @@ def put_file(source: Path, location: str) -> None:
         _commit(source, Path(location))
         return
     filesystem, path = located(location)
-    with source.open("rb") as file, filesystem.open_output_stream(path) as stream:
+    with source.open("rb") as file, filesystem.open_output_stream(path, compression=None) as stream:
         shutil.copyfileobj(file, stream, 8 * _BUFFER_BYTES)
     source.unlink()
 

@@ -94,6 +94,26 @@ def tiny_onnx(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return export_onnx(str(tiny_folder), tmp_path_factory.mktemp("onnx") / "tiny.onnx").path
 
 
+@pytest.fixture(scope="session")
+def s3() -> Iterator[str]:
+    """The URI of an empty bucket on an S3 server of this machine. It is shared: a test writes below a name of its own."""
+    from moto.server import ThreadedMotoServer
+    from pyarrow import fs
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        environment.setenv("AWS_ACCESS_KEY_ID", "test")
+        environment.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        environment.setenv("AWS_REGION", "us-east-1")
+        fs.FileSystem.from_uri("s3://laya-tests?allow_bucket_creation=true")[0].create_dir("laya-tests")
+        yield "s3://laya-tests"
+    server.stop()
+
+
 @pytest.fixture(autouse=True)
 def _no_default_hooks_left() -> Iterator[None]:
     yield

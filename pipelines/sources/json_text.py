@@ -45,9 +45,9 @@ def parse_json(text: str) -> Any:
     except ValueError as error:
         raise ValueError(f"not valid JSON: {error}") from None
     # Both checks look at few texts closely: deep nesting takes many brackets, and half a pair can only be written as an escape.
-    if text.count("[") + text.count("{") > MAX_DEPTH and _is_too_deep(value):
+    if len(text) > 2 * MAX_DEPTH and text.count("[") + text.count("{") > MAX_DEPTH and _is_too_deep(value):
         raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
-    if ("\\ud" in text or "\\uD" in text) and _has_half_pair(value):
+    if "\\" in text and ("\\ud" in text or "\\uD" in text) and _has_half_pair(value):
         raise ValueError("an escape such as \\ud83d stands for half a character; write both halves, or the character itself")
     return value
 
@@ -78,7 +78,8 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) != len(pairs):
         names = [name for name, _ in pairs]
         name = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"key {json.dumps(name)[:60]} is there twice in one object; rename one of them")
+        shown = json.dumps(name, ensure_ascii=False)[:60].encode(errors="replace").decode()
+        raise ValueError(f"key {shown} is there twice in one object; rename one of them")
     return value
 
 

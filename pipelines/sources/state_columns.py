@@ -31,10 +31,9 @@ def state_of(record: Record, state_columns: tuple[str, ...], as_json: bool = Fal
     if record.problem is not None:
         raise record.problem
     values = {name: record.columns.get(name) for name in state_columns}
-    if record.row is not None:
-        for name, value in values.items():
-            if (unfit := _unfit(value)) is not None:
-                raise RecordError(f"{record.where}: `{name}`{unfit}")
+    for name, value in values.items():
+        if (unfit := _unfit(value)) is not None:
+            raise RecordError(f"{record.where}: `{name}`{unfit}")
     if as_json:
         values = {name: _parsed(record, name, value) for name, value in values.items()}
     if all(map(_is_empty, values.values())):
@@ -91,7 +90,7 @@ def _parsed(record: Record, name: str, value: Any) -> Any:
 
 
 def _unfit(value: Any) -> str | None:
-    """Why JSON cannot hold a value of Arrow data, if so."""
+    """Why JSON cannot hold a value, if so: Arrow data can hold more."""
     if isinstance(value, bytes):
         return " is binary and not valid UTF-8"
     if isinstance(value, float) and not math.isfinite(value):

@@ -88,7 +88,7 @@ def test_accuracy_counts_only_labelled_rows():
 
 def test_brier_and_calibration_error_are_those_of_the_textbook():
     random = Random(7)
-    confusion, brier, by_bin, tally = Counter(), 0.0, defaultdict(list), Tally()
+    confusion, brier, by_bin, tally = Counter[tuple[str, str]](), 0.0, defaultdict(list), Tally()
     for _ in range(500):
         share = round(random.random(), 4)
         label = random.choice(["billing", "7"])

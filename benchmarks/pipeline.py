@@ -1,0 +1,177 @@
+"""A scoring job against the engine alone, on the same cores, and what its processes hold in memory meanwhile.
+
+    python -m benchmarks.pipeline --rows 200000 --agents 2
+
+Processor time tells the same as rows a second where all cores are busy, and is less disturbed by what else a machine does. That of the
+job holds the start of its processes too.
+
+The rows are the bundled tickets, cut and varied so that no two are alike. The engine's rate is that of `Agent.predict_batch` in a process
+of its own with all cores, taken before and after the job, since machines drift.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib import resources
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from benchmarks.harness import cpu_seconds, own_ray, positive
+
+QUESTIONS: dict[str | int, Any] = {"leaving": {"type": "noul", "instructions": "The customer wants to cancel or switch to a competitor"}}
+SAMPLE_S = 2.0
+STATES = 4000
+"""Rows that the engine alone answers, in each of its turns."""
+
+
+def varied(count: int, seed: int = 7) -> Iterator[dict[str, Any]]:
+    """Rows made of the bundled tickets: 6 to 16 words of one each, and a number of its own."""
+    source = resources.files("configs") / "datasets" / "tickets.jsonl"
+    texts = [json.loads(line)["text"].split() for line in source.read_text(encoding="utf-8").splitlines()]
+    rng = random.Random(seed)
+    for number in range(count):
+        words = rng.choice(texts)
+        start = rng.randrange(max(1, len(words) - 12))
+        yield {"id": number, "text": f"{' '.join(words[start : start + rng.randrange(6, 16)])} {number}"}
+
+
+def engine_alone(model: str, threads: int) -> tuple[float, float]:
+    """Rows a second, and milliseconds of processor time a row, of the engine alone, in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_answer, args=(theirs, model, threads))
+    process.start()
+    measured: tuple[float, float] = ours.recv()
+    process.join()
+    print(f"engine alone   {measured[0]:8.1f} rows/s, {measured[1]:6.2f} ms of processor a row", flush=True)
+    return measured
+
+
+def _answer(pipe: Any, model: str, threads: int) -> None:
+    import torch
+
+    import laya
+
+    torch.set_num_threads(threads)
+    agent = laya.load(model)
+    states = [row["text"] for row in varied(STATES, seed=11)]
+    agent.predict_batch(states[:256], QUESTIONS)
+    started, cpu = time.monotonic(), time.process_time()
+    agent.predict_batch(states, QUESTIONS)
+    pipe.send((len(states) / (time.monotonic() - started), 1e3 * (time.process_time() - cpu) / len(states)))
+
+
+class Watch:
+    """What the processes of a job hold in memory and take of the processor, sampled while it runs."""
+
+    def __init__(self) -> None:
+        self.samples: dict[str, list[int]] = {"driver": [], "workers": [], "agents": []}
+        self._cpu: dict[int, float] = {}
+        self._stop = threading.Event()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Samples until the block ends."""
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._sample()
+            self._stop.set()
+            thread.join()
+
+    @property
+    def cpu_s(self) -> float:
+        """Processor time of all of them so far, in seconds."""
+        return sum(self._cpu.values())
+
+    def memory(self) -> Iterator[str]:
+        """For each kind of process: the median of each tenth of the time, in MB."""
+        for name, samples in self.samples.items():
+            tenths = [samples[len(samples) * index // 10 : len(samples) * (index + 1) // 10] for index in range(10)]
+            yield f"{name:8}" + " ".join(f"{median(tenth) / 1e6:6.0f}" for tenth in tenths if tenth)
+
+    def _run(self) -> None:
+        while not self._stop.wait(SAMPLE_S):
+            self._sample()
+
+    def _sample(self) -> None:
+        held = {"driver": _private(os.getpid()), "workers": 0, "agents": 0}
+        for pid in [os.getpid(), *_descendants(os.getpid())]:
+            with suppress(OSError):
+                self._cpu[pid] = cpu_seconds(pid)
+                name = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+                if name.startswith("ray::"):
+                    held["agents" if "AgentActor" in name else "workers"] += _private(pid)
+        for name, value in held.items():
+            self.samples[name].append(value)
+
+
+def _descendants(pid: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                parent = int((entry / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found = children.get(pid, [])
+    for child in found:
+        found.extend(children.get(child, []))
+    return found
+
+
+def _private(pid: int) -> int:
+    """Resident bytes of a process that it does not share."""
+    fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
+
+
+def main() -> None:
+    """Measures and prints."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rows", type=positive, default=20_000, help="rows of the job (default %(default)s)")
+    parser.add_argument("--agents", type=positive, default=2, help="agents of the job (default %(default)s)")
+    parser.add_argument("--model", default="mini", help="checkpoint (default %(default)s)")
+    options = parser.parse_args()
+    threads = os.cpu_count() or 1
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "rows.jsonl"
+        with source.open("w", encoding="utf-8") as file:
+            file.writelines(f"{json.dumps(row)}\n" for row in varied(options.rows))
+        before = engine_alone(options.model, threads)
+        rate, cpu_ms, watch = _job(options, str(source), f"{folder}/out")
+        after = engine_alone(options.model, threads)
+        print(f"the job does {rate / mean((before[0], after[0])):.1%} of the rows of the engine alone")
+        print(f"the engine alone takes {mean((before[1], after[1])) / cpu_ms:.1%} of the processor time of the job")
+        print("memory that is not shared, in MB, by tenths of the time:")
+        print("\n".join(watch.memory()))
+
+
+def _job(options: argparse.Namespace, source: str, output: str) -> tuple[float, float, Watch]:
+    import pipelines
+
+    watch = Watch()
+    config = pipelines.ScoreConfig(
+        inputs=(source,), questions=dict(QUESTIONS), output=output, model=options.model, agents=options.agents, report=False
+    )
+    with own_ray(4 * options.agents, 200_000_000), watch.watched():
+        summary = pipelines.score(config)
+    rows = summary.tally.rows
+    rate, cpu_ms = rows / summary.scoring_seconds, 1e3 * watch.cpu_s / rows
+    print(f"job            {rate:8.1f} rows/s, {cpu_ms:6.2f} ms of processor a row; {rows:,} rows, {summary.tally.errors.total()} errors")
+    return rate, cpu_ms, watch
+
+
+if __name__ == "__main__":
+    main()
