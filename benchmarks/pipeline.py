@@ -3,7 +3,7 @@
     python -m benchmarks.pipeline --rows 200000 --agents 2
 
 Processor time tells the same as rows a second where all cores are busy, and is less disturbed by what else a machine does. That of the
-job holds the start of its processes too.
+job counts from when its agents are ready.
 
 The rows are the bundled tickets, cut and varied so that no two are alike. The engine's rate is that of `Agent.predict_batch` in a process
 of its own with all cores, taken before and after the job, since machines drift.
@@ -12,6 +12,7 @@ of its own with all cores, taken before and after the job, since machines drift.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import multiprocessing
 import os
@@ -75,8 +76,9 @@ class Watch:
     """What the processes of a job hold in memory and take of the processor, sampled while it runs."""
 
     def __init__(self) -> None:
-        self.samples: dict[str, list[int]] = {"driver": [], "workers": [], "agents": []}
-        self._cpu: dict[int, float] = {}
+        self.samples: dict[str, list[int]] = {"driver": [], "workers": [], "agents": [], "ray": []}
+        self._cpu: dict[int, tuple[str, float]] = {}
+        self._started: dict[int, float] = {}
         self._stop = threading.Event()
 
     @contextmanager
@@ -91,10 +93,17 @@ class Watch:
             self._stop.set()
             thread.join()
 
-    @property
-    def cpu_s(self) -> float:
-        """Processor time of all of them so far, in seconds."""
-        return sum(self._cpu.values())
+    def begin(self) -> None:
+        """Processor time counts from now on: what starting took is left out."""
+        self._sample()
+        self._started = {pid: cpu for pid, (_, cpu) in self._cpu.items()}
+
+    def cpu_s(self) -> dict[str, float]:
+        """Processor time of each kind of process, in seconds."""
+        taken: dict[str, float] = {}
+        for pid, (kind, cpu) in self._cpu.items():
+            taken[kind] = taken.get(kind, 0.0) + cpu - self._started.get(pid, 0.0)
+        return taken
 
     def memory(self) -> Iterator[str]:
         """For each kind of process: the median of each tenth of the time, in MB."""
@@ -107,15 +116,23 @@ class Watch:
             self._sample()
 
     def _sample(self) -> None:
-        held = {"driver": _private(os.getpid()), "workers": 0, "agents": 0}
+        held = dict.fromkeys(self.samples, 0)
         for pid in [os.getpid(), *_descendants(os.getpid())]:
             with suppress(OSError):
-                self._cpu[pid] = cpu_seconds(pid)
-                name = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
-                if name.startswith("ray::"):
-                    held["agents" if "AgentActor" in name else "workers"] += _private(pid)
-        for name, value in held.items():
-            self.samples[name].append(value)
+                command = Path(f"/proc/{pid}/cmdline").read_bytes()
+                if not command:  # it is ending
+                    continue
+                kind = "driver" if pid == os.getpid() else _kind(command)
+                self._cpu[pid] = (kind, cpu_seconds(pid))
+                held[kind] += _private(pid)
+        for kind, value in held.items():
+            self.samples[kind].append(value)
+
+
+def _kind(command: bytes) -> str:
+    if not command.startswith(b"ray::"):
+        return "ray"
+    return "agents" if b"AgentActor" in command else "workers"
 
 
 def _descendants(pid: int) -> list[int]:
@@ -161,15 +178,24 @@ def main() -> None:
 def _job(options: argparse.Namespace, source: str, output: str) -> tuple[float, float, Watch]:
     import pipelines
 
+    job_module: Any = importlib.import_module("pipelines.score")
     watch = Watch()
     config = pipelines.ScoreConfig(
         inputs=(source,), questions=dict(QUESTIONS), output=output, model=options.model, agents=options.agents, report=False
     )
+    load = job_module.load_models
+
+    def loaded(*arguments: Any) -> None:
+        load(*arguments)
+        watch.begin()
+
+    job_module.load_models = loaded
     with own_ray(4 * options.agents, 200_000_000), watch.watched():
         summary = pipelines.score(config)
-    rows = summary.tally.rows
-    rate, cpu_ms = rows / summary.scoring_seconds, 1e3 * watch.cpu_s / rows
+    rows, taken = summary.tally.rows, watch.cpu_s()
+    rate, cpu_ms = rows / summary.scoring_seconds, 1e3 * sum(taken.values()) / rows
     print(f"job            {rate:8.1f} rows/s, {cpu_ms:6.2f} ms of processor a row; {rows:,} rows, {summary.tally.errors.total()} errors")
+    print("               " + ", ".join(f"{kind} {1e3 * seconds / rows:.2f} ms" for kind, seconds in taken.items()))
     return rate, cpu_ms, watch
 
 

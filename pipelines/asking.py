@@ -20,8 +20,10 @@ from pipelines.row_requests import RowRequests
 from pipelines.sinks import Outcome
 from pipelines.sources import Record
 
-CHUNK_ROWS = 64
-"""Rows that go to an agent in one call: enough to pack well, few enough that several agents share a fragment."""
+CHUNK_ROWS = 256
+"""Rows that go to an agent in one call at most: enough to pack passes well, few enough that several agents share a fragment."""
+CHUNK_CHARACTERS = 128 * 1024
+"""Text that goes to an agent in one call at most, if it is more than one row: an agent that leaves finishes what it has accepted."""
 LONG_CHARACTERS = 2048
 """Texts up to here are asked about in batches first; the few of them that turn out to be too long are read again window by window."""
 _SCANS = 8
@@ -96,8 +98,10 @@ class Asker:
         with ThreadPoolExecutor(self._in_flight, "laya-ask") as calls, ThreadPoolExecutor(_SCANS, "laya-scan") as scans:
             try:
                 running: set[Future[list[Outcome]]] = set()
-                while chunk := list(islice(source, CHUNK_ROWS)):
-                    asked, call = self._ask(chunk, run_id, known, calls, scans)
+                while True:
+                    asked, call = self._ask(source, run_id, known, calls, scans)
+                    if not asked:
+                        break
                     waiting.append(asked)
                     if call is not None:
                         running.add(call)
@@ -114,17 +118,18 @@ class Asker:
 
     def _ask(
         self,
-        records: Sequence[Record],
+        records: Iterator[Record],
         run_id: Callable[[Record], str],
         known: dict[Any, _Pending],
         calls: ThreadPoolExecutor,
         scans: ThreadPoolExecutor,
     ) -> tuple[list[_Asked], Future[list[Outcome]] | None]:
-        """Sends a chunk on its way: its short rows in one call, each long one by itself."""
+        """Sends the next chunk on its way: its short rows in one call, each long one by itself. An empty one is the end."""
         batch: list[dict[str, Any]] = []
         call: Future[list[Outcome]] = Future()
         asked = []
-        for record in records:
+        characters = 0
+        for record in islice(records, CHUNK_ROWS):
             name = run_id(record)
             outcome: Outcome | _Pending
             try:
@@ -141,9 +146,12 @@ class Asker:
                 else:
                     outcome = _Pending(call, len(batch))
                     batch.append(request)
+                    characters += length
                 if key is not None and isinstance(outcome, _Pending):
                     known[key] = outcome
             asked.append(_Asked(record, name, outcome))
+            if characters > CHUNK_CHARACTERS:
+                break
         if not batch:
             return asked, None
         calls.submit(_settle, call, self._batch, batch)

@@ -56,7 +56,7 @@ def score(config: ScoreConfig, console: Console | None = None) -> Summary:
         workers = min(config.agents, len(plan.pending))
         slots, threads = agent_slots(config)
         with ray_session(config.address, slots * threads + workers + 1), job_router(config) as router:
-            _load_models(plan, router)
+            load_models(plan, router)
             with opened(plan):
                 ready = time.monotonic()
                 _run(plan, router, workers, console)
@@ -98,7 +98,7 @@ def job_router(config: ScoreConfig) -> Iterator[ClusterRouter]:
         router.close()
 
 
-def _load_models(plan: ScorePlan, router: ClusterRouter) -> None:
+def load_models(plan: ScorePlan, router: ClusterRouter) -> None:
     """Loads what will be asked, and asks once: what a model cannot hold would otherwise make an error of every row."""
     config = plan.config
     if config.model != AUTO:

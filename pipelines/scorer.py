@@ -39,7 +39,7 @@ class Scorer:
 
     Args:
         router: Answers requests. It can be made in the driver: it finds its router actor again wherever it is unpickled.
-        in_flight: Chunks of 64 rows that are being answered at a time; two for each agent keep them busy.
+        in_flight: Chunks of up to 256 rows that are being answered at a time; two for each agent keep them busy.
         **asked: What is asked of each row: the fields of `pipelines.config.AskConfig`.
 
     Raises:

@@ -13,7 +13,7 @@ from pipelines.errors import InputError, first_line
 from pipelines.sources.inputs import check_distinct
 from pipelines.storage import is_remote, located
 
-_BATCH_ROWS = 1024
+_BATCH_ROWS = 256
 _BATCH_BYTES = 8 * 2**20
 _BUFFER_BYTES = 2**20
 _REMOTE_BUFFER_BYTES = 8 * 2**20

@@ -25,6 +25,7 @@ def write_jsonl(path: Path, *rows: Any) -> Path:
 
 
 def write_parquet(path: Path, table: pa.Table, row_group_size: int | None = None) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path, row_group_size=row_group_size)
     return path
 

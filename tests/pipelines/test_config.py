@@ -41,7 +41,9 @@ def test_flags_count_more_than_the_file(tmp_path):
 
 def test_questions_may_stand_in_the_file_and_no_is_a_word_there(tmp_path):
     text = "inputs: in.jsonl\noutput: out\nquestions:\n  answer:\n    type: choice\n    instructions: Which?\n    criteria: [no, yes, on]\n"
-    assert load_config(written(tmp_path, text), {}).questions["answer"]["criteria"] == ["no", "yes", "on"]
+    questions = load_config(written(tmp_path, text), {}).questions
+    assert isinstance(questions, dict)
+    assert questions["answer"]["criteria"] == ["no", "yes", "on"]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,7 +20,7 @@ ANGRY = {"angry": {"type": "noul", "instructions": "The writer is angry"}}
 TEXTS = ["I was charged twice!", "Where is my parcel?", "Thank you for the quick help.", "Cancel my account now."]
 
 
-def written(path: Path, rows: list) -> str:
+def written(path: Path, rows: list[Any]) -> str:
     path.write_text("".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows), encoding="utf-8")
     return str(path)
 
@@ -230,6 +231,6 @@ class TestOutput:
         score(job(source, tmp_path / "out"))
         manifest = read_manifest(str(tmp_path / "out"))
         assert (manifest.rows, manifest.fragments) == (1, 1)
-        assert parse_questions(manifest.questions) == parse_questions(ANGRY)
+        assert parse_questions(manifest.questions or {}) == parse_questions(ANGRY)
         with pytest.raises(InputError, match="questions and budgets differ"):
             score(job(source, tmp_path / "out", questions={"calm": ANGRY["angry"]}, max_len=99))

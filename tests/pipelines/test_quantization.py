@@ -63,7 +63,7 @@ class TestCost:
         assert dict(cost.changed) == {"team": 0, "angry": 0}
         assert cost.largest == {"team": 0.0, "angry": 0.0}
         assert cost.before == cost.after
-        assert cost.before.questions["team"].labelled == 2
+        assert cost.before.questions["team"].evaluation.rows == 2
 
     def test_two_agents_that_differ(self, sample: tuple[str, str], tiny: laya.Agent, mini: laya.Agent) -> None:
         texts = read_labelled_texts([sample[0]], sample[1], labels={"team": "team"})
@@ -73,7 +73,7 @@ class TestCost:
         ]
         assert cost.changed["team"] == sum(old != new for old, new in zip(*decisions, strict=True))
         assert cost.largest["team"] > 0.01
-        assert cost.after.questions["team"].right == sum(
+        assert cost.after.questions["team"].evaluation.right == sum(
             found == truth["team"] for found, truth in zip(decisions[1], texts.truths, strict=True)
         )
 

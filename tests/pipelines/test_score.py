@@ -249,13 +249,13 @@ def test_a_file_that_changes_while_it_is_scored_is_not_committed(ray_session, tm
     job_module = importlib.import_module("pipelines.score")
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "hello"}\n')
-    load = job_module._load_models
+    load = job_module.load_models
 
     def change(*arguments):
         load(*arguments)
         source.write_text('{"text": "HELLO"}\n')
 
-    monkeypatch.setattr(job_module, "_load_models", change)
+    monkeypatch.setattr(job_module, "load_models", change)
     with pytest.raises(InputError, match="changed since the job was planned"):
         score(config([source], tmp_path / "out"))
     assert committed_parts(str(tmp_path / "out"), "parquet") == set()

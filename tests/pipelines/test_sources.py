@@ -8,7 +8,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import InputError, RecordError
@@ -148,6 +148,7 @@ class TestCutting:
     def test_jsonl_cut_anywhere_is_the_uncut_file(self, tmp_path_factory, lines, end, bom, rows):
         path = tmp_path_factory.mktemp("cut") / "a.jsonl"
         content = b"\n".join(lines) + end
+        assume(not content.startswith((b"\xff\xfe", b"\xfe\xff")))  # UTF-16, which is refused as a whole
         write(path, (UTF8_BOM if bom else b"") + content)
         expected = [line for line in content.removeprefix(b"" if bom else UTF8_BOM).split(b"\n") if line and not line.isspace()]
         assert_cut_equals_uncut(path, rows, len(expected))

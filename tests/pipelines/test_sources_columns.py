@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from laya.states import serialize
 from pipelines.errors import InputError, RecordError
 from pipelines.sources import (
     Record,
@@ -144,6 +145,56 @@ class TestState:
         (record,) = records(write(tmp_path / "a.jsonl", "{"))
         with pytest.raises(RecordError, match=r"a\.jsonl line 1: not valid JSON"):
             state_of(record, ("text",))
+
+    @pytest.mark.parametrize(
+        ("text", "state"),
+        [
+            ('{"b": 12, "a": null, "n": 9007199254740993}', {"b": 12, "a": None, "n": 2**53 + 1}),
+            (' ["é", {"role": "user"}] ', ["é", {"role": "user"}]),
+            ('"plain \\ud83d\\ude00"', "plain 😀"),
+            ({"already": "read"}, {"already": "read"}),
+            ([1], [1]),
+        ],
+    )
+    def test_a_column_of_json_text_is_what_it_stands_for(self, text, state):
+        assert serialize(state_of(self.record(s=text), ("s",), as_json=True)) == serialize(state)
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ("{'a': 1}", ": not valid JSON: Expecting property name enclosed in double quotes at character 2"),
+            ('{"a": NaN}', ": not valid JSON: NaN is not a JSON number; write null or a string"),
+            ('{"a": 1, "a": 2}', ': not valid JSON: key "a" is there twice in one object; rename one of them'),
+            ('"\\ud83d"', ": an escape such as \\ud83d stands for half a character; write both halves, or the character itself"),
+            ("[" * 300 + "]" * 300, ": nested more than 200 levels deep"),
+            ("12", " must hold a JSON object, list or string, not a number"),
+            ("null", " must hold a JSON object, list or string, not null"),
+            (12, " must hold JSON text, not a number"),
+            (True, " must hold JSON text, not a boolean"),
+            (None, " is null"),
+            ("  ", " is empty"),
+            ("{}", " is empty"),
+            ('""', " is empty"),
+        ],
+    )
+    def test_json_text_that_cannot_be_a_state_says_where_and_why(self, text, reason):
+        with pytest.raises(RecordError) as caught:
+            state_of(self.record(s=text), ("s",), as_json=True)
+        assert str(caught.value).removesuffix("empty") == f"a.jsonl line 3: `s`{reason}".removesuffix("empty")
+
+    def test_what_json_cannot_hold_is_named(self):
+        for value, message in (
+            ({"a": [1.0, float("nan")]}, "a.jsonl line 3: `s`['a'][1] is nan, which JSON has no number for; write null or text"),
+            (float("-inf"), "a.jsonl line 3: `s` is -inf, which JSON has no number for; write null or text"),
+            ([b"\xff"], "a.jsonl line 3: `s`[0] is binary and not valid UTF-8"),
+        ):
+            with pytest.raises(RecordError) as caught:
+                state_of(self.record(s=value), ("s",))
+            assert str(caught.value) == message
+
+    def test_json_text_is_one_column(self):
+        with pytest.raises(InputError, match="a state of JSON text is one column, not `a`, `b`"):
+            check_state_columns(("a", "b"), ("a", "b"), as_json=True)
 
     def test_arrow_rows_in_memory_are_records_too(self):
         batch = pa.record_batch({"text": ["a", None], "n": [1, 2]})

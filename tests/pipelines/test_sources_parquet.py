@@ -7,6 +7,7 @@ from datetime import datetime
 from decimal import Decimal
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.errors import InputError
@@ -113,6 +114,55 @@ class TestParquet:
         assert record.columns == {"text": "a"}
         assert record.row is not None
         assert record.row[0].schema.names == ["text", "vector"]
+
+    @pytest.mark.parametrize("limit", [1, 3, 7, 10, 64, 1000])
+    @pytest.mark.parametrize("groups", [[100], [3, 3, 3, 50, 1, 1, 39], [10] * 10])
+    def test_rows_cut_anywhere_are_the_uncut_file(self, tmp_path, limit, groups, monkeypatch):
+        monkeypatch.setattr("pipelines.sources.parquet_files._BATCH_ROWS", 4)
+        path = tmp_path / "a.parquet"
+        table = pa.table({"n": list(range(100)), "t": [str(n) for n in range(100)]})
+        with pq.ParquetWriter(path, table.schema) as writer:
+            for index, rows in enumerate(groups):
+                writer.write_table(table.slice(sum(groups[:index]), rows))
+        fragments = survey(find_inputs([str(path)]), limit).fragments
+        assert max(fragment.rows for fragment in fragments) <= limit
+        assert [fragment.first_record for fragment in fragments] == [fragment.start + 1 for fragment in fragments]
+        parts = [list(read(fragment)) for fragment in fragments]
+        assert [len(part) for part in parts] == [fragment.rows for fragment in fragments]
+        found = [record for part in parts for record in part]
+        assert [(record.number, record.columns["n"]) for record in found] == [(n + 1, n) for n in range(100)]
+        assert [record.row[0].column("t")[record.row[1]].as_py() for record in found if record.row] == [str(n) for n in range(100)]
+
+    def test_only_columns_that_are_needed_are_read(self, tmp_path):
+        table = pa.table({"text": ["a", "b"], "a.b": [1, 2], "a": [{"b": 3}, {"b": 4}], "vector": [[0.5], [1.5]]})
+        path = write_parquet(tmp_path / "day=1" / "a.parquet", table)
+        (fragment,) = survey(find_inputs([str(tmp_path)])).fragments
+        for wanted, kept, names, columns in (
+            (["text"], ["a"], ["text", "a", "day"], {"text": "a"}),
+            (["text", "gone"], [], ["text", "day"], {"text": "a"}),
+            (["a.b", "day"], ["day"], ["a.b", "day"], {"a.b": 1, "day": "1"}),
+            ([], [], ["day"], {}),
+            ([], None, ["text", "a.b", "a", "vector", "day"], {}),
+        ):
+            first, second = read(fragment, wanted, kept)
+            assert first.row is not None
+            assert first.row[0].schema.names == names
+            assert first.columns == columns
+            assert (first.number, second.number) == (1, 2)
+        (bare,) = survey(find_inputs([str(path)])).fragments
+        assert [record.number for record in read(bare, [], [])] == [1, 2]
+
+    def test_large_rows_are_read_a_few_at_a_time(self, tmp_path):
+        path = write_parquet(tmp_path / "a.parquet", pa.table({"t": [f"{n:04}" * 750_000 for n in range(10)]}))
+        (fragment,) = survey(find_inputs([str(path)])).fragments
+        assert max(record.row[0].num_rows for record in read(fragment) if record.row) < 10
+
+    def test_a_file_that_lost_rows_since_it_was_cut_is_refused(self, tmp_path):
+        path = write_parquet(tmp_path / "a.parquet", pa.table({"n": [1, 2, 3]}))
+        (fragment,) = survey(find_inputs([str(path)])).fragments
+        write_parquet(path, pa.table({"n": [1, 2]}))
+        with pytest.raises(InputError, match=r"a\.parquet: changed while it was being read"):
+            list(read(fragment))
 
     def test_no_rows_are_no_fragments_but_columns(self, tmp_path):
         path = write_parquet(tmp_path / "a.parquet", pa.table({"n": pa.array([], pa.int16())}))
