@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,18 @@ from hypothesis import HealthCheck, settings
 
 # The networks of the tests are so small that more threads than one only get into each other's way. Read when torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Processes of a Ray that was started earlier know the S3 server of a test too.
+with socket.socket() as _free:
+    _free.bind(("127.0.0.1", 0))
+    S3_PORT: int = _free.getsockname()[1]
+os.environ |= {
+    "AWS_ENDPOINT_URL": f"http://127.0.0.1:{S3_PORT}",
+    "AWS_ACCESS_KEY_ID": "test",
+    "AWS_SECRET_ACCESS_KEY": "test",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_REGION": "us-east-1",
+}
 
 import laya
 from laya.hooks import HOOK_EVENTS, PredictContext, clear_default_hooks
@@ -100,17 +113,10 @@ def s3() -> Iterator[str]:
     from moto.server import ThreadedMotoServer
     from pyarrow import fs
 
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server = ThreadedMotoServer("127.0.0.1", S3_PORT, verbose=False)
     server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        environment.setenv("AWS_ACCESS_KEY_ID", "test")
-        environment.setenv("AWS_SECRET_ACCESS_KEY", "test")
-        environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        environment.setenv("AWS_REGION", "us-east-1")
-        fs.FileSystem.from_uri("s3://laya-tests?allow_bucket_creation=true")[0].create_dir("laya-tests")
-        yield "s3://laya-tests"
+    fs.FileSystem.from_uri("s3://laya-tests?allow_bucket_creation=true")[0].create_dir("laya-tests")
+    yield "s3://laya-tests"
     server.stop()
 
 

@@ -97,7 +97,7 @@ class _QuestionColumns:
         if self._options is None:
             return decision, confidence, abstains
         shares = {str(label): float(share) for label, share in answer["probabilities"].items()}
-        return decision, confidence, *(shares[option] for option in self._options), abstains
+        return decision, confidence, *(shares.get(option) for option in self._options), abstains
 
     def arrays(self, rows: Sequence[tuple[Any, ...] | None]) -> list[pa.Array[Any]]:
         nothing = (None,) * (3 + len(self._options or ()))

@@ -118,5 +118,6 @@ def run_location(folder: str, started: float) -> str:
 
 def read_runs(folder: str) -> list[dict[str, Any]]:
     """What the runs of a job have written down, in order; one that was stopped has written nothing."""
-    names = sorted(name for name in list_folder(corner(folder)) if name.startswith("run-"))
-    return [json.loads(read_bytes(join(folder, CORNER, name))) for name in names]
+    names = [name for name in list_folder(corner(folder)) if name.startswith("run-")]
+    runs = [json.loads(read_bytes(join(folder, CORNER, name))) for name in names]
+    return sorted(runs, key=lambda run: float(run["started_at"]))

@@ -84,10 +84,10 @@ def part_notes(folder: str, indices: Iterable[int]) -> dict[int, dict[str, Any]]
 
     def read(index: int) -> dict[str, Any] | None:
         try:
-            notes: dict[str, Any] = json.loads(read_bytes(corner(folder, f"part-{index:05}.json")))
+            notes = json.loads(read_bytes(corner(folder, f"part-{index:05}.json")))
         except (OSError, ValueError):
             return None
-        return notes
+        return notes if isinstance(notes, dict) else None
 
     wanted = list(indices)
     with ThreadPoolExecutor(_READERS) as pool:
