@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
@@ -115,8 +116,31 @@ class AgentActor:
     async def predict_long(
         self, state: Any, questions: Any, options: dict[str, Any], request_ids: Sequence[str], allowed_s: float | None = None
     ) -> Reply | Moved:
-        """`laya.Agent.predict_long` on behalf of the request named, within so many seconds."""
-        return await self._call(1, request_ids, allowed_s, lambda: self._agent.predict_long(state, questions, **options))
+        """`laya.Agent.predict_long` on behalf of the request named, within so many seconds.
+
+        With ``share`` among the options, a state of at least so many windows comes back cut instead, for several agents to score.
+        """
+        share = options.pop("share", None)
+
+        def body() -> Any:
+            if share is not None and hasattr(self._agent, "cut_long"):
+                cut = {name: options.get(name) for name in ("window", "stride", "max_len", "head_max_len")}
+                warned: list[Warning] = []
+                with heard_by_caller(warned):
+                    scan = self._agent.cut_long(state, questions, **cut, least=share)
+                if scan is not None:
+                    for warning in warned:
+                        warnings.warn(warning, stacklevel=1)
+                    return scan
+            return self._agent.predict_long(state, questions, **options)
+
+        return await self._call(1, request_ids, allowed_s, body)
+
+    async def score_windows(
+        self, windows: Sequence[Any], questions: Any, options: dict[str, Any], request_ids: Sequence[str], allowed_s: float | None = None
+    ) -> Reply | Moved:
+        """`laya.Agent.score_windows`: a slice of a long state, on behalf of the request named, within so many seconds."""
+        return await self._call(1, request_ids, allowed_s, lambda: self._agent.score_windows(windows, questions, **options))
 
     async def _call(self, states: int, request_ids: Sequence[str], allowed_s: float | None, body: Callable[[], Any]) -> Reply | Moved:
         if self._draining:

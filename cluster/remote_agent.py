@@ -11,10 +11,13 @@ from typing import Any
 
 from cluster.asking import GONE, AgentLostError, RouterHandle, get
 from cluster.messages import LifecycleEvent, Moved, Placement, Reply, RouterReply
+from cluster.sharing import SHARED_WINDOWS, read_together
 from laya.answers import Result
+from laya.confidence import ConfidenceGate
 from laya.deadlines import DeadlineExceededError, remaining_s
 from laya.hooks.call import Results, served_requests
 from laya.names import CheckpointSource
+from laya.scanning import SharedScan
 from laya.states import as_batch
 
 _ATTEMPTS = 20
@@ -79,7 +82,7 @@ class RemoteAgent:
         lang: str | None = None,
         **options: Any,
     ) -> Result:
-        """Answers questions about one state of any length.
+        """Answers questions about one state of any length; the windows of a long one are spread over all replicas.
 
         Args:
             state: See `laya.Agent.predict_long`, also for the other arguments.
@@ -96,8 +99,13 @@ class RemoteAgent:
             Exception: As in `predict_batch`.
         """
         told = {"window": window, "stride": stride, "aggregate": aggregate, "batch_size": batch_size, "lang": lang}
-        value: Result = self._call("predict_long", state, questions, {**told, **options})
-        return value
+        found = self._call("predict_long", state, questions, {**told, **options, "share": SHARED_WINDOWS})
+        if not isinstance(found, SharedScan):
+            answered: Result = found
+            return answered
+        how = {"batch_size": batch_size, "lang": lang, "max_len": options.get("max_len"), "head_max_len": options.get("head_max_len")}
+        merged = read_together(found, len(self.place().agents), lambda windows: self._call("score_windows", windows, questions, dict(how)))
+        return ConfidenceGate(options.get("min_confidence")).apply(merged)
 
     def place(self, fresh: bool = False) -> Placement:
         """Where the checkpoint can be asked, from memory while that holds good.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, Protocol
 
 from laya.answers import Result
@@ -18,6 +20,10 @@ Request = Mapping[str, Any]
 """``{"state", "questions"}`` and optionally model, task, lang, lang_guess, max_len, head_max_len, run_id."""
 
 _REQUEST_KEYS = frozenset({"state", "questions", "model", "task", "lang", "lang_guess", "max_len", "head_max_len", "run_id"})
+
+
+_GROUPS_AT_ONCE = 16
+"""Groups of different questions that one call asks an agent for at a time."""
 
 
 class AgentLike(Protocol):
@@ -84,10 +90,21 @@ def shared_passes(agent: AgentLike, contexts: list[PredictContext], options: dic
             passes.setdefault((parse_questions(ctx.questions), ctx.max_len, ctx.head_max_len), []).append(index)
         except Exception as error:
             outcomes[index] = error
-    for members in passes.values():
-        answered = _pass(agent, [contexts[index] for index in members], [langs[index] for index in members], options)
+
+    def ask(members: list[int]) -> list[Results | BaseException]:
+        return _pass(agent, [contexts[index] for index in members], [langs[index] for index in members], options)
+
+    for members, answered in zip(passes.values(), _at_once(ask, list(passes.values())), strict=True):
         outcomes.update(zip(members, answered, strict=True))
     return [outcomes[index] for index in range(len(contexts))]
+
+
+def _at_once(ask: Callable[[list[int]], list[Results | BaseException]], groups: list[list[int]]) -> Iterable[list[Results | BaseException]]:
+    """Asks for groups at the same time: those of different questions meet in the engine's queue and share its passes."""
+    if len(groups) < 2:
+        return map(ask, groups)
+    with ThreadPoolExecutor(min(_GROUPS_AT_ONCE, len(groups)), "laya-groups") as pool:
+        return [asked.result() for asked in [pool.submit(copy_context().run, ask, group) for group in groups]]
 
 
 def _pass(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from laya.answers import MODEL_NAME, Result, decode_answer
@@ -14,24 +13,15 @@ from laya.fitting import CalibrationRecord, right_slots
 from laya.hooks.call import Results, results_of, run_call, served_requests
 from laya.hooks.context import PredictContext
 from laya.hooks.protocol import PredictHooks
-from laya.hooks.registry import HookRegistry
+from laya.long_states import LongStateCalls
 from laya.options import Lang, Passes, checked_lang, langs_of
-from laya.parts import AgentParts, Budgets
+from laya.parts import AgentParts
 from laya.questions import parse_questions
 from laya.rows import EncodedState, RowBuilder, usage_of
-from laya.states import as_batch, serialize
-from laya.windows import Window, check_aggregate, merge, split, window_size, window_stride
+from laya.states import as_batch
 
 
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    """A long state, cut: its windows, and the tokens of each."""
-
-    windows: list[Window]
-    encoded: list[EncodedState]
-
-
-class AgentRuntime(HookRegistry):
+class AgentRuntime(LongStateCalls):
     """One checkpoint on one engine, with the calls that every agent offers.
 
     Args:
@@ -180,75 +170,6 @@ class AgentRuntime(HookRegistry):
 
     predict = system_one
 
-    def predict_long(
-        self,
-        state: Any,
-        questions: Mapping[Any, Any],
-        window: int | None = None,
-        stride: int | None = None,
-        aggregate: str = "auto",
-        batch_size: int | None = None,
-        lang: str | None = None,
-        hooks: Any = None,
-        on_predict_start: PredictHooks = None,
-        on_predict_end: PredictHooks = None,
-        hooks_raise: bool | None = None,
-        hooks_timeout: float | None = None,
-        *,
-        min_confidence: MinConfidence = None,
-        max_len: int | None = None,
-        head_max_len: int | None = None,
-    ) -> Result:
-        """Answers questions about one state of any length, by windows that together read all of it.
-
-        Hooks fire once, round the inference: ``ctx.states`` is the caller's state where it fits at once, else the texts of the windows.
-
-        Args:
-            state: As in `predict_batch`.
-            questions: As in `predict_batch`.
-            window: Tokens of a window; None takes what the questions leave room for. A window wider than that is cut to it.
-            stride: Tokens from one window's start to the next; None is half the window.
-            aggregate: Only "auto": a noul is decided by the window most in favour, other types by the most confident window.
-            batch_size: As in `predict_batch`.
-            lang: As in `predict_batch`.
-            hooks: As in `predict_batch`, also for the other hook arguments.
-            on_predict_start: Start callables for this call.
-            on_predict_end: End callables for this call.
-            hooks_raise: Overrides the agent's policy.
-            hooks_timeout: Overrides the agent's timeout.
-            min_confidence: As in `predict_batch`. It marks the result that is returned, not those of the windows, which hooks see.
-            max_len: As in `predict_batch`.
-            head_max_len: As in `predict_batch`.
-
-        Returns:
-            A result whose ``usage["windows"]`` counts the windows that were scored and whose answers name the deciding
-            ``window``; see `laya.windows.merge`.
-
-        Raises:
-            TypeError: As in `predict_batch`.
-            ValueError: As in `predict_batch`; the questions leave no room, or the stride is wider than the window.
-        """
-        gate = ConfidenceGate(min_confidence)
-        passes = Passes(batch_size)
-        check_aggregate(aggregate)
-        call_hooks = self._call_hooks(hooks, on_predict_start, on_predict_end, hooks_raise, hooks_timeout)
-        scan = self._scan(state, questions, window, stride, self._budgets.override(max_len, head_max_len))
-        states = [state] if scan is None else [part.text for part in scan.windows]
-        scored = 0
-        intact = False
-
-        def body(ctx: PredictContext) -> Results:
-            nonlocal scored, intact
-            scored = len(ctx.states)
-            intact = scan is not None and ctx.states == states
-            return self._answer(ctx, passes, scan.encoded if scan is not None and intact else None)
-
-        ctx = self._context(list(states), questions, max_len, head_max_len, lang)
-        results = run_call(ctx, call_hooks, body, complete=ConfidenceGate().complete)
-        # A hook that changed questions or budgets may have left less room than the windows were cut for.
-        whole = intact and not any((result.get("usage") or {}).get("truncated") for result in results)
-        return gate.apply(merge(results, scored, scan.windows if scan is not None and whole else None))
-
     def calibration_records(
         self,
         states: Sequence[Any],
@@ -295,19 +216,6 @@ class AgentRuntime(HookRegistry):
             CalibrationRecord(head.question.type, tuple(score.logits), slot, code)
             for (head, _, slot, code), score in zip(known, scores, strict=True)
         ]
-
-    def _scan(self, state: Any, questions: Any, window: int | None, stride: int | None, budgets: Budgets) -> _Scan | None:
-        """The windows of a long state, or None where it fits at once."""
-        text = serialize(state)
-        ids, spans = self._tokenizer.encode_with_spans(text)
-        heads = self._rows.heads(parse_questions(questions), budgets.max_len, budgets.head_max_len)
-        room = min((head.room(budgets.max_len) for head in heads), default=budgets.max_len)
-        size = window_size(window, room, budgets.max_len, budgets.head_max_len)
-        step = window_stride(stride, size)
-        if not heads or len(spans) <= (room if window is None else size):
-            return None
-        windows = split(self._tokenizer.plain(text), spans, size, step)
-        return _Scan(windows, [EncodedState(ids[part.token_start : part.token_end], keep_end=False) for part in windows])
 
     def _context(self, states: list[Any], questions: Any, max_len: int | None, head_max_len: int | None, lang: Lang) -> PredictContext:
         return PredictContext(

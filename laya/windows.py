@@ -119,10 +119,7 @@ def _is_border(spans: Sequence[tuple[int, int]], cut: int) -> bool:
 
 
 def merge(results: Sequence[Result], scored: int, windows: Sequence[Window] | None) -> Result:
-    """Chooses, question by question, the window whose answer stands for the whole state.
-
-    A noul is decided by the window with the largest P(true), a choice or score by the one with the highest answer_confidence; the
-    first of equals. That window's answer is taken whole.
+    """Chooses, question by question, the window whose answer stands for the whole state; see `WindowMerger`.
 
     Args:
         results: One result a text.
@@ -135,24 +132,63 @@ def merge(results: Sequence[Result], scored: int, windows: Sequence[Window] | No
     Raises:
         ValueError: There is no result, because a hook left nothing to score.
     """
-    if not results:
-        raise ValueError("no window was left to answer from: a hook emptied ctx.states or ctx.results")
-    usage = {**_sum_usage([result.get("usage") or {} for result in results]), "windows": scored}
-    if len(results) == 1:
-        return {**without_windows(results[0]), "usage": usage}
-    # Whether a hook has added or dropped results cannot be told window by window, so none is named then.
-    spans = windows if windows is not None and len(windows) == len(results) else None
-    answers: dict[Any, Answer] = {}
-    for qid in results[0].get("answers") or {}:
-        answered = [index for index, result in enumerate(results) if isinstance((result.get("answers") or {}).get(qid), Mapping)]
-        best = max(answered, key=lambda index: _weight(results[index]["answers"][qid]), default=None)
-        if best is None:
-            continue
-        answers[qid] = _without_window(results[best]["answers"][qid])
-        if spans is not None:
-            span = {"token_start": spans[best].token_start, "token_end": spans[best].token_end}
-            answers[qid]["window"] = {"index": best, **span, "count": len(spans)}
-    return {"model": results[0].get("model", MODEL_NAME), "answers": answers, "usage": usage}
+    merger = WindowMerger()
+    for result in results:
+        merger.add(result)
+    return merger.result(scored, windows)
+
+
+class WindowMerger:
+    """Merges the results of windows as they come, in the order of the windows; it keeps no more than the best answers.
+
+    A noul is decided by the window with the largest P(true), a choice or score by the one with the highest answer_confidence; the
+    first of equals. That window's answer is taken whole.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._first: Result = {}
+        self._best: dict[Any, tuple[float, int, Answer]] = {}
+        self._usage: dict[str, Any] = {}
+
+    def add(self, result: Result) -> None:
+        """Takes the result of the next window."""
+        answers = result.get("answers") or {}
+        if not self._count:
+            self._first = result
+        for qid in self._first.get("answers") or {}:
+            answer = answers.get(qid)
+            if isinstance(answer, Mapping):
+                weight = _weight(answer)
+                if qid not in self._best or weight > self._best[qid][0]:
+                    self._best[qid] = (weight, self._count, dict(answer))
+        self._usage = _sum_usage([self._usage, result.get("usage") or {}])
+        self._count += 1
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the model read only a part of a window."""
+        return bool(self._usage.get("truncated"))
+
+    def result(self, scored: int, windows: Sequence[Window] | None) -> Result:
+        """The merged result; see `merge`."""
+        if not self._count:
+            raise ValueError("no window was left to answer from: a hook emptied ctx.states or ctx.results")
+        usage = {**self._usage, "windows": scored}
+        if self._count == 1:
+            return {**without_windows(self._first), "usage": usage}
+        # Whether a hook has added or dropped results cannot be told window by window, so none is named then.
+        spans = windows if windows is not None and len(windows) == self._count else None
+        answers: dict[Any, Answer] = {}
+        for qid in self._first.get("answers") or {}:
+            if qid not in self._best:
+                continue
+            _, best, answer = self._best[qid]
+            answers[qid] = _without_window(answer)
+            if spans is not None:
+                span = {"token_start": spans[best].token_start, "token_end": spans[best].token_end}
+                answers[qid]["window"] = {"index": best, **span, "count": len(spans)}
+        return {"model": self._first.get("model", MODEL_NAME), "answers": answers, "usage": usage}
 
 
 def without_windows(result: Result) -> Result:
