@@ -1,0 +1,109 @@
+"""Scoring jobs that lose their driver, a worker or an agent at any moment, and must end as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.sinks import committed_parts
+from tests.chaos.support import kill
+from tests.patience import until
+
+TOLERANCE = 1e-3
+PARTS = 15
+ROWS_PER_PART = 40
+VICTIMS = {"worker": b"ray::Map(score_fragment)", "agent": b"ray::AgentActor"}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    rng = random.Random(3)
+    path = tmp_path_factory.mktemp("input") / "in.jsonl"
+    words = ["parcel", "late", "invoice", "twice", "angry", "thanks", "account", "broken", "app", "order", "courier", "refund"]
+    rows = [{"text": " ".join(rng.choices(words, k=rng.randrange(4, 30)))} for _ in range(PARTS * ROWS_PER_PART)]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def command(source: Path, output: Path) -> list[str]:
+    score = [sys.executable, "-m", "pipelines", "score", str(source), "-q", "tickets", "--quiet", "--no-report"]
+    return [*score, "--agents", "2", "--max-len", "128", "--rows-per-fragment", str(ROWS_PER_PART), "-o", str(output)]
+
+
+@pytest.fixture(scope="module")
+def whole(source, tmp_path_factory):
+    """The output of a run that nothing happened to."""
+    output = tmp_path_factory.mktemp("whole") / "out"
+    subprocess.run(command(source, output), check=True, capture_output=True)
+    return rows_of(output)
+
+
+def rows_of(output: Path) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = pq.read_table(output).to_pylist()
+    return rows
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Whether two values are equal but for what neighbours in a forward pass may move a number."""
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(same(found[name], expected[name]) for name in expected)
+    return found == (pytest.approx(expected, abs=TOLERANCE) if isinstance(expected, float) else expected)
+
+
+def descendants(pid: int, title: bytes) -> list[int]:
+    """Processes below one, by the beginning of their title."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(entry.name))
+    found = children.get(pid, [])
+    for child in found:
+        found.extend(children.get(child, []))
+    return [child for child in found if title_of(child).startswith(title)]
+
+
+def title_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("turn", range(10))
+def test_whatever_is_killed_the_output_is_that_of_one_run(source, whole, tmp_path, turn):
+    rng = random.Random(turn)
+    victim = ("driver", "worker", "agent")[turn % 3]
+    output = tmp_path / "out"
+    process = subprocess.Popen(command(source, output), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    wanted = rng.randrange(0, PARTS - 3)
+    ready = lambda: process.poll() is not None or (output.exists() and len(committed_parts(str(output), "parquet")) >= wanted)  # noqa: E731
+    until(ready, f"{wanted} parts are committed", 120)
+    threading.Event().wait(rng.random())  # a moment like any other
+    assert process.poll() is None, "it ended before anything could be killed"
+    if victim == "driver":
+        os.kill(process.pid, 9)
+        process.wait()
+        subprocess.run(command(source, output), check=True, capture_output=True)
+    else:
+        kill(rng.choice(until(lambda: descendants(process.pid, VICTIMS[victim]), f"there is a {victim}")))
+        _, told = process.communicate(timeout=300)
+        assert process.returncode == 0, told.decode()
+    found = rows_of(output)
+    assert len(found) == len(whole)
+    assert [index for index, (row, expected) in enumerate(zip(found, whole, strict=True)) if not same(row, expected)] == []
+    assert not list((output / "_laya").glob("unfinished*"))
