@@ -56,7 +56,7 @@ def same(found: Any, expected: Any) -> bool:
     """Whether two values are equal but for what neighbours in a forward pass may move a number."""
     if isinstance(expected, dict):
         return found.keys() == expected.keys() and all(same(found[name], expected[name]) for name in expected)
-    return found == (pytest.approx(expected, abs=TOLERANCE) if isinstance(expected, float) else expected)
+    return bool(found == (pytest.approx(expected, abs=TOLERANCE) if isinstance(expected, float) else expected))
 
 
 def descendants(pid: int, title: bytes) -> list[int]:

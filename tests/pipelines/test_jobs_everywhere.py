@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +22,7 @@ def job(source, output, **changes):
     return ScoreConfig(**{"inputs": source, "questions": ANGRY, "output": str(output), "report": False, **changes})
 
 
-def read_all(folder: str) -> list:
+def read_all(folder: str) -> list[Any]:
     names = sorted(name for name in storage.list_folder(folder) if name.endswith(".parquet"))
     contents = [storage.read_bytes(storage.join(folder, name)) for name in names]
     return [row for content in contents for row in pq.read_table(pa.BufferReader(content)).to_pylist()]
@@ -86,7 +87,7 @@ class TestHostileFolder:
         summary = score(job(str(folder), tmp_path / "out", rows_per_fragment=3))
         rows = read_all(str(tmp_path / "out"))
         texts = [json.loads(row["text"]) if row["text"] is not None else None for row in rows]
-        errors = [(row["laya"]["error"] or {}).get("message") for row in rows]
+        errors: list[str] = [(row["laya"]["error"] or {"message": ""})["message"] for row in rows]
         assert summary.tally.rows == len(rows) == 8 + 5 + 2 + 2
         expected = ["bom", "one\u2028two", huge, None, None, None, None, {"a": [1, None]}]
         expected += ['two\r\nlines, "quoted"', "NA", "", "2026-01-05", None, "zipped", "twice", "a line", "another"]
@@ -103,7 +104,7 @@ class TestHostileFolder:
         assert "b.csv line 5: `text` is empty" in errors[10]
         assert "b.csv line 7: the header has 2 cells, this row 3" in errors[12]
         for row, text, error in zip(rows, texts, errors, strict=True):
-            if error is None:
+            if not error:
                 answer = mini.system_one(text, ANGRY)
                 assert row["angry"] == pytest.approx(answer["answers"]["angry"]["noul"], abs=TOLERANCE)
                 assert row["laya"]["truncated"] == answer["usage"]["truncated"]

@@ -6,10 +6,6 @@ import importlib
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -183,25 +179,6 @@ def test_an_empty_file_gives_an_empty_output(tmp_path):
     (tmp_path / "in.jsonl").write_text("")
     summary = score(config([tmp_path / "in.jsonl"], tmp_path / "out"))
     assert summary.tally.rows == summary.parts == 0
-
-
-@pytest.mark.slow
-def test_killed_at_any_moment_and_started_again_it_equals_the_one_shot_run(tmp_path, tickets):
-    source = tmp_path / "in.jsonl"
-    source.write_text("\n".join(json.dumps(ticket) for ticket in tickets))
-    command = [sys.executable, "-m", "pipelines", "score", str(source), "-q", "tickets", "-s", "subject,text"]
-    command += ["--rows-per-fragment", "20", "--quiet", "-o"]
-    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
-    output = tmp_path / "killed"
-    for wanted in (1, 5):
-        process = subprocess.Popen([*command, str(output)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        while not output.exists() or len(committed_parts(str(output), "parquet")) < wanted:
-            assert process.poll() is None, "it ended before it could be killed"
-            time.sleep(0.05)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-    subprocess.run([*command, str(output)], check=True, capture_output=True)
-    assert rows_of(output) == [{**row, "laya": {**row["laya"]}} for row in rows_of(tmp_path / "whole")]
 
 
 def test_a_second_run_into_the_same_folder_is_refused_while_the_first_writes(tmp_path):
