@@ -89,7 +89,9 @@ def test_whatever_is_killed_the_output_is_that_of_one_run(source, whole, tmp_pat
     rng = random.Random(turn)
     victim = ("driver", "worker", "agent")[turn % 3]
     output = tmp_path / "out"
-    process = subprocess.Popen(command(source, output), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    told = tmp_path / "told.txt"
+    with told.open("wb") as file:
+        process = subprocess.Popen(command(source, output), stdout=subprocess.DEVNULL, stderr=file)
     wanted = rng.randrange(0, PARTS - 3)
     ready = lambda: process.poll() is not None or (output.exists() and len(committed_parts(str(output), "parquet")) >= wanted)  # noqa: E731
     until(ready, f"{wanted} parts are committed", 120)
@@ -101,8 +103,7 @@ def test_whatever_is_killed_the_output_is_that_of_one_run(source, whole, tmp_pat
         subprocess.run(command(source, output), check=True, capture_output=True)
     else:
         kill(rng.choice(until(lambda: descendants(process.pid, VICTIMS[victim]), f"there is a {victim}")))
-        _, told = process.communicate(timeout=300)
-        assert process.returncode == 0, told.decode()
+        assert process.wait(300) == 0, told.read_text()
     found = rows_of(output)
     assert len(found) == len(whole)
     assert [index for index, (row, expected) in enumerate(zip(found, whole, strict=True)) if not same(row, expected)] == []
