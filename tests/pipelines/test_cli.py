@@ -23,7 +23,18 @@ def run(*arguments, stdin=b"", cwd=ROOT, **environment):
 def test_help_teaches_and_loads_nothing_heavy():
     done = run("score", "--help")
     assert done.returncode == 0
-    for told in (b"INPUT...", b"--questions", b"--output", b"--model", b"--state", b"--agents", b"--labels", b"laya score mails"):
+    for told in (
+        b"[INPUT]...",
+        b"--config",
+        b"--dry-run",
+        b"--questions",
+        b"--output",
+        b"--model",
+        b"--state",
+        b"--agents",
+        b"--labels",
+        b"laya score mails",
+    ):
         assert told in done.stdout
     loaded = subprocess.run(
         [sys.executable, "-c", "import pipelines.cli, sys; print([m for m in ('torch', 'ray', 'transformers') if m in sys.modules])"],
@@ -46,6 +57,7 @@ def place(tmp_path, source):
     """A folder with inputs that are wrong in one way each."""
     (tmp_path / "latin.csv").write_bytes(b"text,text\ncaf\xe9,x\n")
     (tmp_path / "bad.yaml").write_text("q: {type: choice, instructions: which?, criteria: []}")
+    (tmp_path / "job.yaml").write_text("inputs: in.jsonl\noutput: out\nquestions: tickets\nagent: 2\n")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "diary.txt").write_text("mine")
     return tmp_path
@@ -53,8 +65,24 @@ def place(tmp_path, source):
 
 GOOD = "score in.jsonl -q tickets -o out"
 WRONG = {
-    "score -q tickets -o out": "INPUT",
-    "score in.jsonl -o out": "--questions",
+    "score -q tickets -o out": "no input",
+    "score in.jsonl -o out": "questions",
+    "score in.jsonl -q tickets": "output: missing",
+    "score --config nowhere.yaml": "nowhere.yaml",
+    "score --config job.yaml": "agent: no such field",
+    "score s3:/in -q tickets -o out": "s3:/in",
+    "score in.jsonl -q tickets -o http://out": "http://out",
+    f"{GOOD} --min-confidence 2": "min_confidence",
+    f"{GOOD} --min-confidence high": "--min-confidence",
+    f"{GOOD} --min-confidence teams=0.5": "teams",
+    f"{GOOD} --abstain-output review": "abstain_output needs min_confidence",
+    f"{GOOD} --window 64": "long: scan",
+    f"{GOOD} --hooks nothing": "write package.module:name",
+    f"{GOOD} --columns txet": "did you mean 'text'",
+    f"{GOOD} --calibration nothing.json": "nothing.json",
+    "score in.jsonl --questions-column nothing -o out": "no column 'nothing'",
+    "report nothing": "holds no output of `laya score`",
+    "report full": "holds no output of `laya score`",
     "score nowhere.jsonl -q tickets -o out": "nowhere.jsonl",
     "score bad.yaml -q tickets -o out": "bad.yaml",
     "score ~nobody-here/x.jsonl -q tickets -o out": "~nobody-here",
@@ -68,7 +96,7 @@ WRONG = {
     f"{GOOD} --labels urgency=taem": "taem",
     f"{GOOD} --labels teams=team": "teams",
     f"{GOOD} --labels urgency": "QUESTION=COLUMN",
-    f"{GOOD} --labels urgency=team --labels urgency=text": "has a column already",
+    f"{GOOD} --labels urgency=team --labels urgency=text": "has one already",
     f"{GOOD} --agents 0": "--agents",
     f"{GOOD} --agents two": "--agents",
     f"{GOOD} --agent 2": "--agent",
@@ -132,10 +160,22 @@ def test_texts_keep_their_odd_characters(tmp_path):
     assert read_texts(str(path)) == ["Wo ist mein paket", "one \u2028 two", "last line"]
 
 
-def test_score_prints_a_summary(tmp_path, source):
-    done = run("score", source, "-q", "tickets", "-o", tmp_path / "out")
+def test_a_job_file_runs_and_flags_count_more(tmp_path, source):
+    (tmp_path / "job.yaml").write_text("inputs: in.jsonl\noutput: out\nquestions: tickets\nlabels: {department: team}\n")
+    forecast = run("score", "--config", "job.yaml", "--dry-run", cwd=tmp_path)
+    text = forecast.stdout.decode()
+    assert forecast.returncode == 0, forecast.stderr
+    for told in ("1 file, 1 rows", "department (choice)", "mini: 1 (of 1 sampled rows)", "tokens      about", "nothing was written"):
+        assert told in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "job.yaml"]
+    done = run("score", "--config", "job.yaml", "--output", "elsewhere", cwd=tmp_path)
     text = done.stdout.decode()
     assert done.returncode == 0, done.stderr
-    for told in ("rows        1", "errors      0", "models      mini: 1", "department", "mean confidence"):
+    for told in ("rows        1", "errors      0", "models      mini: 1", "department", "accuracy", "elsewhere.report.html"):
         assert told in text
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "elsewhere.report.html", "in.jsonl", "job.yaml"]
+    page = tmp_path / "elsewhere.report.html"
+    page.unlink()
+    assert run("report", "elsewhere/", cwd=tmp_path).stdout.decode().strip() == "elsewhere.report.html"
+    assert "department" in page.read_text(encoding="utf-8")
     assert laya.__version__ in run("--version").stdout.decode()
