@@ -56,6 +56,11 @@ def _file_system(scheme: str, bucket: str, options: str) -> Any:
         raise InputError(f"{scheme}://{bucket}: cannot be reached ({first_line(error)}); check its name and your credentials") from error
 
 
+def absolute(location: str) -> str:
+    """The same location for a process in another working directory."""
+    return location if is_remote(location) else str(Path(location).absolute())
+
+
 def join(folder: str, *names: str) -> str:
     """The location of something below a folder."""
     match = _URI.fullmatch(folder)

@@ -22,6 +22,7 @@ from pipelines.plan import ScorePlan
 from pipelines.row_requests import RowRequests
 from pipelines.sinks import Outcome, output_rows, settled, write_part
 from pipelines.sources import Fragment, InputColumns, InputFile, Record, check_unchanged, read
+from pipelines.storage import absolute
 from pipelines.tally import Tally
 
 
@@ -55,9 +56,11 @@ class FragmentJob:
 
     @classmethod
     def of(cls, plan: ScorePlan, router: ClusterRouter, in_flight: int, progress: Any) -> Self:
-        """The job of a plan."""
+        """The job of a plan, for workers that may run in another directory."""
+        aside = plan.config.abstain_output
+        places = {"output": absolute(plan.config.output), "abstain_output": None if aside is None else absolute(aside)}
         return cls(
-            config=plan.config,
+            config=plan.config.model_copy(update=places),
             router=router,
             rows=plan.rows,
             in_flight=in_flight,
