@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pipelines.sources.columns import InputColumns, columns_of_schema
 from pipelines.sources.fragments import Fragment
-from pipelines.sources.inputs import InputFile, check_unchanged, find_inputs
+from pipelines.sources.input_files import InputFile
+from pipelines.sources.inputs import check_unchanged, find_inputs
 from pipelines.sources.records import Record, read, records_of
 from pipelines.sources.state_columns import check_state_columns, default_state_columns, state_of
 from pipelines.sources.surveying import Survey, survey

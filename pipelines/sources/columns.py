@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.types as pat
 
 from pipelines.errors import InputError
-from pipelines.sources.inputs import check_distinct
+from pipelines.sources.input_files import check_distinct
 
 TEXT = 1
 """The bit of text in `Kinds`."""

@@ -6,7 +6,7 @@ import csv
 from collections.abc import Iterator
 
 from pipelines.errors import InputError
-from pipelines.sources.inputs import check_distinct
+from pipelines.sources.input_files import check_distinct
 from pipelines.sources.lines import Lines, Row
 
 CELL_LIMIT = 64 * 2**20

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pipelines.sources.inputs import Compression, Format, InputFile, Partitions
+from pipelines.sources.input_files import Compression, Format, InputFile, Partitions
 
 FRAGMENT_BYTES = 32 * 2**20
 """Text that goes into a fragment at most, if it is more than one record: memory is bounded by a fragment, however long its rows are."""

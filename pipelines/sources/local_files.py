@@ -9,7 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from pipelines.errors import InputError
-from pipelines.sources.inputs import KNOWN, Found, format_of, has_glob_signs, is_shown
+from pipelines.sources.input_files import KNOWN, Found, format_of, has_glob_signs, is_shown
 
 
 def find_local(given: str) -> list[Found]:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.errors import InputError, first_line
-from pipelines.sources.inputs import check_distinct
+from pipelines.sources.input_files import check_distinct
 from pipelines.storage import is_remote, located
 
 _BATCH_ROWS = 256

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from pipelines.errors import InputError
-
-if TYPE_CHECKING:
-    from pipelines.sources.inputs import Found, Partitions
+from pipelines.sources.input_files import Found, Partitions
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
 """The value that stands for null."""

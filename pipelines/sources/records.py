@@ -12,7 +12,7 @@ from pipelines.errors import InputError, RecordError, first_line
 from pipelines.sources.arrow_values import python_values
 from pipelines.sources.csv_rows import csv_rows
 from pipelines.sources.fragments import Fragment
-from pipelines.sources.inputs import Partitions
+from pipelines.sources.input_files import Partitions
 from pipelines.sources.lines import Lines, Row, json_rows, text_rows
 from pipelines.sources.parquet_files import open_parquet, row_batches
 from pipelines.sources.streams import open_text

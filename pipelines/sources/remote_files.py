@@ -9,7 +9,7 @@ from itertools import takewhile
 from pyarrow import fs
 
 from pipelines.errors import InputError
-from pipelines.sources.inputs import KNOWN, Found, format_of, has_glob_signs, is_shown, remote_facts
+from pipelines.sources.input_files import KNOWN, Found, format_of, has_glob_signs, is_shown, remote_facts
 from pipelines.storage import located
 
 

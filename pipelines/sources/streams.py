@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from pipelines.errors import InputError, first_line
-from pipelines.sources.inputs import Compression, facts_of
+from pipelines.sources.input_files import Compression, facts_of
 from pipelines.storage import is_remote, located, open_input
 
 _BLOCK_BYTES = 2**20

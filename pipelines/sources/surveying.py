@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 from pipelines.sources.columns import TEXT, InputColumns, Kinds, decide_columns, note_kinds, plain_types
 from pipelines.sources.csv_rows import csv_header, csv_spans
 from pipelines.sources.fragments import FRAGMENT_BYTES, Fragment, Span, cut_rows, fragment_of, join_spans
-from pipelines.sources.inputs import InputFile
+from pipelines.sources.input_files import InputFile
 from pipelines.sources.lines import TEXT_COLUMN, Lines, json_rows, text_rows
 from pipelines.sources.parquet_files import group_rows, open_parquet
 from pipelines.sources.streams import open_text, skip_bom
