@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -136,7 +137,7 @@ def check_labels(labels: Mapping[str, str], questions: Sequence[Question], colum
 def _survey(files: Sequence[InputFile], config: ScoreConfig) -> Survey:
     if sum(file.size for file in files if file.format != "parquet") <= SURVEYED_HERE_BYTES:
         return survey(files, config.rows_per_fragment)
-    with ray_session(config.address, config.agents):
+    with ray_session(config.address, os.cpu_count() or 1):
         return survey(files, config.rows_per_fragment, mapped_on_ray)
 
 

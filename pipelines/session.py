@@ -64,12 +64,16 @@ def ray_session(address: str | None, num_cpus: int) -> Iterator[None]:
 
 def mapped_on_ray(function: Callable[[Item], Value], items: Iterable[Item]) -> Iterator[Value]:
     """Applies a function to items by tasks of a Ray that is there; results come in the order of the items, errors with their own class."""
-    task = ray.remote(function).options(num_cpus=1, max_retries=3)
-    for reference in [task.remote(item) for item in items]:
+    task = ray.remote(_apply).options(num_cpus=1, max_retries=3)
+    for reference in [task.remote(function, item) for item in items]:
         try:
             yield ray.get(reference)
         except RayTaskError as error:
             raise error.cause from None
+
+
+def _apply(function: Callable[[Item], Value], item: Item) -> Value:
+    return function(item)
 
 
 def _knock(address: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import laya
+import pipelines
 from laya import hooks
 
 ROOT = Path(__file__).parent.parent
@@ -76,7 +77,7 @@ def rank(name: str) -> tuple[int, str]:
 
 
 class TestNames:
-    @pytest.mark.parametrize("package", [laya, hooks], ids=["laya", "laya.hooks"])
+    @pytest.mark.parametrize("package", [laya, hooks, pipelines], ids=["laya", "laya.hooks", "pipelines"])
     def test_each_public_name_exists_and_they_are_sorted(self, package: Any) -> None:
         assert package.__all__ == sorted(set(package.__all__), key=rank)
         for name in package.__all__:
@@ -96,6 +97,11 @@ class TestNames:
     def test_both_doors_give_the_same_objects(self) -> None:
         for name in set(laya.__all__) & set(hooks.__all__):
             assert getattr(laya, name) is getattr(hooks, name)
+
+    def test_the_job_and_its_module_have_one_name(self) -> None:
+        from pipelines.score import score
+
+        assert pipelines.score is score
 
     def test_a_name_that_is_not_there(self) -> None:
         with pytest.raises(AttributeError, match="nonesuch"):

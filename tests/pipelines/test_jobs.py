@@ -12,6 +12,7 @@ import pytest
 
 from laya.questions import parse_questions
 from pipelines import InputError, ScoreConfig, score
+from pipelines.plan import make_plan
 from pipelines.sinks import read_manifest
 from tests.pipelines.job_hooks import DIARY
 
@@ -194,6 +195,20 @@ class TestGates:
         source = written(tmp_path / "in.jsonl", [{"text": "x"}])
         with pytest.raises(InputError, match="did you mean 'angry'"):
             score(job(source, tmp_path / "out", min_confidence={"angri": 0.5}))
+
+
+class TestPlans:
+    def test_a_large_input_is_surveyed_on_ray_with_the_same_result(self, ray_session, tmp_path, monkeypatch):
+        for index in range(3):
+            written(tmp_path / f"{index}.jsonl", [{"text": text, "n": index} for text in TEXTS])
+        config = job(str(tmp_path / "*.jsonl"), tmp_path / "out", rows_per_fragment=3)
+        here = make_plan(config)
+        monkeypatch.setattr("pipelines.plan.SURVEYED_HERE_BYTES", 0)
+        there = make_plan(config)
+        assert (there.fragments, there.columns, there.fingerprint) == (here.fragments, here.columns, here.fingerprint)
+        (tmp_path / "3.jsonl.gz").write_bytes(b"no gzip")
+        with pytest.raises(InputError, match=r"3\.jsonl\.gz"):
+            make_plan(job([str(tmp_path / "3.jsonl.gz")], tmp_path / "out"))
 
 
 class TestErrors:
