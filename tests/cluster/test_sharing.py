@@ -124,7 +124,9 @@ def all_read(router) -> bool:
 
 
 class TestCluster:
-    @pytest.mark.parametrize("options", [{}, {"window": 12}, {"window": 12, "stride": 12}, {"lang": "de", "batch_size": 3}])
+    @pytest.mark.parametrize(
+        "options", [{}, pytest.param({"window": 12, "stride": 12, "lang": "de", "batch_size": 3}, marks=pytest.mark.slow)]
+    )
     def test_it_answers_as_one_agent_does(self, router, alone, options):
         text = words(2000)
         expected = alone.predict_long(text, QUESTIONS, **options, **SMALL)
@@ -151,6 +153,7 @@ class TestCluster:
             with pytest.raises(ValueError, match=next(iter(options))):
                 router.predict_long(words(2000), QUESTIONS, model="tiny", **options, **SMALL)
 
+    @pytest.mark.slow
     def test_an_agent_that_dies_meanwhile_is_made_up_for(self, router, alone):
         text = words(12_000)
         expected = alone.predict_long(text, QUESTIONS, **SMALL)
@@ -160,6 +163,7 @@ class TestCluster:
         kill(replicas(router)[0]["pid"])
         same(reading.result(120), expected)
 
+    @pytest.mark.slow
     def test_short_calls_are_answered_between_its_slices(self, router):
         reading = start(lambda: router.predict_long(words(20_000), QUESTIONS, model="tiny", **SMALL))
         until(lambda: reading.done() or all_read(router), "both replicas are reading")

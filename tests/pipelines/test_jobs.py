@@ -122,23 +122,18 @@ class TestRowsOfTheirOwn:
 
 
 class TestRepeats:
-    def test_rows_that_ask_the_same_are_computed_once(self, ray_session, tmp_path):
-        source = written(tmp_path / "in.jsonl", [{"id": index, "text": TEXTS[index % 2]} for index in range(100)])
-        summary = score(job(source, tmp_path / "out"))
-        found = rows_of(tmp_path / "out")
-        assert summary.tally.repeats == 98
-        assert summary.tally.rows == 100
-        assert len({row["laya"]["run_id"] for row in found}) == 100
-        for first in (0, 1):
-            assert len({(row["angry"], row["laya"]["tokens"]) for row in found[first::2]}) == 1
-
-    def test_a_list_and_its_text_do_not_ask_the_same(self, ray_session, tmp_path, mini):
+    def test_rows_that_ask_the_same_are_computed_once(self, ray_session, tmp_path, mini):
         turns = [{"role": "user", "content": f"turn {index} of a long talk about parcels"} for index in range(80)]
-        source = written(tmp_path / "in.jsonl", [{"text": turns}, {"text": json.dumps(turns)}])
-        assert score(job(source, tmp_path / "out")).tally.repeats == 0
-        first, second = rows_of(tmp_path / "out")
-        assert first["angry"] == pytest.approx(mini.system_one(turns, ANGRY)["answers"]["angry"]["noul"], abs=TOLERANCE)
-        assert second["angry"] == pytest.approx(mini.system_one(json.dumps(turns), ANGRY)["answers"]["angry"]["noul"], abs=TOLERANCE)
+        rows = [{"id": index, "text": TEXTS[index % 2]} for index in range(100)]
+        rows += [{"id": 100, "text": turns}, {"id": 101, "text": json.dumps(turns)}]  # a list is read from its end, its text from its start
+        summary = score(job(written(tmp_path / "in.jsonl", rows), tmp_path / "out"))
+        found = rows_of(tmp_path / "out")
+        assert (summary.tally.repeats, summary.tally.rows) == (98, 102)
+        assert len({row["laya"]["run_id"] for row in found}) == 102
+        for first in (0, 1):
+            assert len({(row["angry"], row["laya"]["tokens"]) for row in found[first:100:2]}) == 1
+        for row, asked in ((found[0], TEXTS[0]), (found[1], TEXTS[1]), (found[100], turns), (found[101], json.dumps(turns))):
+            assert row["angry"] == pytest.approx(mini.system_one(asked, ANGRY)["answers"]["angry"]["noul"], abs=TOLERANCE)
 
 
 class TestHooks:
@@ -158,6 +153,7 @@ class TestHooks:
         assert "load mini" in lines
         assert sum(int(line.split()[1]) for line in lines if line.startswith("batch")) == 1 + 5
 
+    @pytest.mark.slow
     def test_a_hook_that_spoils_results_makes_error_rows(self, ray_session, tmp_path):
         source = written(tmp_path / "in.jsonl", [{"text": text} for text in TEXTS])
         summary = score(job(source, tmp_path / "out", hooks="tests.pipelines.job_hooks:Spoil"))
@@ -220,32 +216,23 @@ class TestErrors:
 
 
 class TestOutput:
-    def test_json_lines_say_what_parquet_says(self, ray_session, tmp_path):
-        rows = [{"id": 2**53 + index, "text": text, "note": None if index else "ü \u2028"} for index, text in enumerate(TEXTS)]
+    def test_json_lines_hold_the_columns_that_are_kept_and_the_answers(self, ray_session, tmp_path, mini):
+        rows = [
+            {"id": 2**53 + 1 + index, "text": text, "secret": "s", "note": None if index else "ü \u2028"}
+            for index, text in enumerate(TEXTS)
+        ]
         source = written(tmp_path / "in.jsonl", [*rows, {"id": 0, "text": ""}])
-        score(job(source, tmp_path / "parquet"))
-        score(job(source, tmp_path / "jsonl", format="jsonl"))
-        lines = (tmp_path / "jsonl" / "part-00000.jsonl").read_bytes().split(b"\n")[:-1]
-        expected = rows_of(tmp_path / "parquet")
-        for line, row in zip(lines, expected, strict=True):
-            found = json.loads(line)
-            assert list(found) == list(row)
-            assert found["laya"].pop("run_id") != row["laya"].pop("run_id")
-            for name in ("angry", "angry_confidence"):
-                assert found.pop(name) == pytest.approx(row.pop(name), abs=TOLERANCE)
-            assert found == row
-
-    def test_only_the_columns_that_are_asked_for_are_kept(self, ray_session, tmp_path):
-        source = written(tmp_path / "in.jsonl", [{"id": 1, "text": "x", "secret": "s"}])
-        score(job(source, tmp_path / "out", columns=("id",)))
-        (row,) = rows_of(tmp_path / "out")
-        assert list(row) == ["id", "angry", "angry_confidence", "angry_abstain", "laya"]
-
-    def test_the_manifest_says_what_ran(self, ray_session, tmp_path):
-        source = written(tmp_path / "in.jsonl", [{"text": "x"}])
-        score(job(source, tmp_path / "out"))
+        score(job(source, tmp_path / "out", format="jsonl", columns=("note", "id")))
+        lines = (tmp_path / "out" / "part-00000.jsonl").read_bytes().split(b"\n")[:-1]
+        found = [json.loads(line) for line in lines]
+        assert [(row["id"], row["note"]) for row in found] == [*((row["id"], row["note"]) for row in rows), (0, None)]
+        for row, text in zip(found, TEXTS, strict=False):
+            assert list(row) == ["id", "note", "angry", "angry_confidence", "angry_abstain", "laya"]
+            assert row["angry"] == pytest.approx(mini.system_one(text, ANGRY)["answers"]["angry"]["noul"], abs=TOLERANCE)
+            assert (row["laya"]["model"], row["laya"]["error"]) == ("mini", None)
+        assert found[4]["laya"]["error"] == {"class": "RecordError", "message": "in.jsonl line 5: `text` is empty"}
         manifest = read_manifest(str(tmp_path / "out"))
-        assert (manifest.rows, manifest.fragments) == (1, 1)
+        assert (manifest.rows, manifest.fragments, manifest.config["format"]) == (5, 1, "jsonl")
         assert parse_questions(manifest.questions or {}) == parse_questions(ANGRY)
         with pytest.raises(InputError, match="questions and budgets differ"):
-            score(job(source, tmp_path / "out", questions={"calm": ANGRY["angry"]}, max_len=99))
+            score(job(source, tmp_path / "out", format="jsonl", columns=("note", "id"), questions={"calm": ANGRY["angry"]}, max_len=99))

@@ -129,6 +129,7 @@ class TestLongDocuments:
         assert (summary.tally.scanned, summary.tally.truncated) == (2, 0)
         assert summary.tally.windows == found[11]["laya"]["windows"] + found[20]["laya"]["windows"]
 
+    @pytest.mark.slow
     def test_hooks_see_a_long_row_once(self, ray_session, tmp_path):
         from tests.pipelines.job_hooks import DIARY
 
