@@ -163,15 +163,13 @@ def _state_columns(config: ScoreConfig, columns: InputColumns, has_rows: bool) -
         return wanted or ()
     if wanted is None:
         return default_state_columns(columns.names)
-    check_state_columns(wanted, columns.names)
+    check_state_columns(wanted, columns.names, config.state_json)
     return wanted
 
 
 def _check_columns(config: ScoreConfig, columns: InputColumns) -> None:
     if not columns.names:
         return
-    if config.state_json and config.state is not None and len(config.state) > 1:
-        raise InputError("--state-json is for one state column; of several a dict is made already")
     for name in ("questions_column", "model_column", "lang_column", "max_len_column"):
         column = getattr(config, name)
         if column is not None:

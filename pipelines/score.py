@@ -69,9 +69,13 @@ def score(config: ScoreConfig, console: Console | None = None) -> Summary:
 
 def agent_slots(config: ScoreConfig) -> tuple[int, int]:
     """How many agents there may be, and the threads of each on this machine."""
-    # An automatic choice needs room for the two checkpoints that languages are split between.
-    slots = config.agents if config.model != AUTO else max(2, config.agents)
+    # Rows that choose need room for two checkpoints at least, such as the two that languages are split between.
+    slots = max(2, config.agents) if _rows_choose(config) else config.agents
     return slots, max(1, (os.cpu_count() or 1) // config.agents)
+
+
+def _rows_choose(config: ScoreConfig) -> bool:
+    return config.model == AUTO or config.model_column is not None
 
 
 @contextmanager
@@ -101,7 +105,7 @@ def job_router(config: ScoreConfig) -> Iterator[ClusterRouter]:
 def load_models(plan: ScorePlan, router: ClusterRouter) -> None:
     """Loads what will be asked, and asks once: what a model cannot hold would otherwise make an error of every row."""
     config = plan.config
-    if config.model != AUTO:
+    if not _rows_choose(config):
         router.scale(config.model, config.agents)
     tried: set[str] = set()
     for request in sample_requests(plan):

@@ -76,7 +76,7 @@ class Scorer:
         """
         columns = columns_of_schema(batch.schema)
         state = self._config.state or default_state_columns(columns.names)
-        check_state_columns(state, columns.names)
+        check_state_columns(state, columns.names, self._config.state_json)
         rows = RowRequests(self._config, state, self._questions)
         asker = Asker(self._router, rows, self._hooks, alike=True, in_flight=self._in_flight)
         answered = asker.answer(_records(batch, rows), lambda _: uuid4().hex)

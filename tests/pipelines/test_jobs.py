@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import laya
 from laya.questions import parse_questions
 from pipelines import InputError, ScoreConfig, score
 from pipelines.plan import make_plan
@@ -86,22 +87,27 @@ class TestRowsOfTheirOwn:
             assert part in message
         assert summary.tally.questions["q"].answers.total() == 12
 
-    def test_a_row_may_name_its_checkpoint_language_and_budget(self, ray_session, tmp_path, mini):
+    def test_a_row_may_name_its_checkpoint_language_and_budget(self, ray_session, tmp_path, mini, quiet_folder):
         long = "The parcel is late and nobody answers. " * 30
         rows = [
-            {"text": long, "checkpoint": None, "tokens": None},
+            {"text": long, "checkpoint": None, "tokens": None, "lang": "en"},
             {"text": long, "checkpoint": "mini", "tokens": 80},
             {"text": long, "checkpoint": "nonesuch", "tokens": None},
             {"text": long, "checkpoint": "", "tokens": "96"},
             {"text": long, "checkpoint": None, "tokens": -1},
+            {"text": long, "checkpoint": str(quiet_folder), "tokens": None},
         ]
         source = written(tmp_path / "in.jsonl", rows)
-        score(job(source, tmp_path / "out", model_column="checkpoint", max_len_column="tokens", lang_column="checkpoint"))
+        score(
+            job(source, tmp_path / "out", model=str(quiet_folder), model_column="checkpoint", max_len_column="tokens", lang_column="lang")
+        )
         found = rows_of(tmp_path / "out")
-        for index, budget in ((0, None), (1, 80), (3, 96)):
-            expected = mini.system_one(long, ANGRY, max_len=budget)
+        tiny = laya.load(str(quiet_folder), device="cpu")
+        for index, budget, agent in ((0, None, tiny), (1, 80, mini), (3, 96, tiny), (5, None, tiny)):
+            expected = agent.system_one(long, ANGRY, max_len=budget)
             assert found[index]["laya"]["tokens"] == expected["usage"]["input_tokens"]
             assert found[index]["angry"] == pytest.approx(expected["answers"]["angry"]["noul"], abs=TOLERANCE)
+        assert found[1]["laya"]["model"] == "mini"
         assert "nonesuch" in found[2]["laya"]["error"]["message"]
         assert "`tokens` must be a positive whole number" in found[4]["laya"]["error"]["message"]
 
