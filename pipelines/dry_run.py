@@ -68,6 +68,8 @@ def _measured(router: Router, requests: list[dict[str, Any]]) -> tuple[float | N
     answered, tokens, started = 0, 0, time.monotonic()
     for start in range(0, len(timed), 16):
         for result in router.predict_batch(timed[start : start + 16], return_exceptions=True):
+            if isinstance(result, CheckpointError):
+                raise result
             if not isinstance(result, BaseException):
                 answered += 1
                 tokens += result["usage"]["input_tokens"]

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 import laya
 from pipelines.errors import InputError
 from pipelines.plan import ScorePlan
-from pipelines.sinks import Manifest, input_facts, locked, part_notes, remove_unfinished, run_location, write_manifest
+from pipelines.sinks import Manifest, input_facts, locked, part_notes, remove_unfinished, run_location, write_manifest, write_part
 from pipelines.storage import write_bytes
 from pipelines.summary import Summary
 from pipelines.tally import Tally
@@ -29,7 +29,7 @@ def opened(plan: ScorePlan) -> Iterator[None]:
         facts=plan.facts,
         config=config.model_dump(mode="json", exclude={"questions"}),
         questions=None if plan.questions is None else {str(qid): question for qid, question in plan.questions.items()},
-        fragments=len(plan.fragments),
+        fragments=len(plan.fragments) or 1,  # see `write_empty`
         rows=plan.row_count,
         inputs=input_facts(plan.files),
     )
@@ -44,15 +44,24 @@ def opened(plan: ScorePlan) -> Iterator[None]:
             remove_unfinished(folder)
 
 
+def write_empty(plan: ScorePlan) -> None:
+    """Of an input without rows, one part without rows: its schema is what readers ask for."""
+    if not plan.fragments:
+        now = time.time()
+        notes = {"started_at": now, "finished_at": now, "tally": Tally().to_dict()}
+        write_part(plan.config.output, 0, (), plan.schema, plan.config.format, lambda: notes)
+
+
 def summarized(plan: ScorePlan, started: float, scoring_s: float) -> Summary:
     """Adds up the parts, those of earlier runs included, and writes down what this run did."""
     config = plan.config
-    notes = part_notes(config.output, [fragment.index for fragment in plan.fragments])
-    missing = [fragment.index for fragment in plan.fragments if fragment.index not in notes]
+    indices = [fragment.index for fragment in plan.fragments] or [0]
+    notes = part_notes(config.output, indices)
+    missing = [index for index in indices if index not in notes]
     if missing:
         raise InputError(f"{config.output}: part {missing[0]} is damaged or gone; give the same command again")
     tallies = {index: Tally.from_dict(note["tally"]) for index, note in notes.items()}
-    done = Tally.total(tallies[index] for index in plan.done)
+    done = Tally.total(tallies[index] for index in plan.done if index in tallies)
     total = Tally.total(tallies.values())
     run = {
         "started_at": started,

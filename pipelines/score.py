@@ -21,7 +21,7 @@ from laya.names import BUILT_IN, canonical
 from pipelines.asking import STOPS_THE_JOB
 from pipelines.config import AUTO, ScoreConfig
 from pipelines.errors import InputError
-from pipelines.outputs import opened, summarized
+from pipelines.outputs import opened, summarized, write_empty
 from pipelines.plan import ScorePlan, make_plan
 from pipelines.progress import ProgressCounter, shown
 from pipelines.sampling import sample_requests
@@ -63,7 +63,7 @@ def score(config: ScoreConfig, console: Console | None = None) -> Summary:
                 scoring_s = time.monotonic() - ready
     else:
         with opened(plan):
-            pass
+            write_empty(plan)
     return summarized(plan, started, scoring_s)
 
 

@@ -178,7 +178,10 @@ def test_a_checkpoint_that_cannot_be_had_leaves_nothing_behind(ray_session, tmp_
 def test_an_empty_file_gives_an_empty_output(tmp_path):
     (tmp_path / "in.jsonl").write_text("")
     summary = score(config([tmp_path / "in.jsonl"], tmp_path / "out"))
-    assert summary.tally.rows == summary.parts == 0
+    assert (summary.tally.rows, summary.parts) == (0, 1)
+    assert rows_of(tmp_path / "out") == []
+    assert "department_probabilities" in pq.read_schema(tmp_path / "out" / "part-00000.parquet").names
+    assert score(config([tmp_path / "in.jsonl"], tmp_path / "out")).tally.rows == 0
 
 
 def test_a_second_run_into_the_same_folder_is_refused_while_the_first_writes(tmp_path):
