@@ -112,7 +112,7 @@ class TestHostileFolder:
 
 class TestLongDocuments:
     def test_a_long_one_among_short_rows_is_read_whole_and_the_rest_as_ever(self, ray_session, tmp_path, mini):
-        long = " ".join(f"Sentence {index} says that everything is fine." for index in range(2000)) + " I am furious, this is outrageous!"
+        long = " ".join(f"Sentence {index} says that everything is fine." for index in range(1300)) + " I am furious, this is outrageous!"
         middle = "The parcel is late again. " * 150
         rows = [{"id": index, "text": f"short message {index}"} for index in range(40)]
         rows[11]["text"], rows[20]["text"] = long, middle

@@ -124,6 +124,7 @@ def test_hostile_lines_become_error_rows_and_the_rest_is_right(ray_session, tmp_
     assert summary.tally.truncated == 1
 
 
+@pytest.mark.slow
 def test_csv_and_parquet_give_the_same_answers_as_jsonl(ray_session, tmp_path, tickets, questions, mini):
     few = tickets[:12]
     table = pa.Table.from_pylist([{"id": ticket["id"], "text": ticket["text"], "code": "00123"} for ticket in few])
@@ -139,6 +140,7 @@ def test_csv_and_parquet_give_the_same_answers_as_jsonl(ray_session, tmp_path, t
             assert_same_answers(row, result)
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_and_equals_one_that_was_not(ray_session, tmp_path, tickets):
     source, whole, stopped = tmp_path / "in.jsonl", tmp_path / "whole", tmp_path / "stopped"
     source.write_text("\n".join(json.dumps(ticket) for ticket in tickets[:40]))

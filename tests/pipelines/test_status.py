@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -320,6 +320,9 @@ def test_on_a_terminal_it_goes_on_until_ctrl_c(ray_session: Any, address: str, n
         while shown.count(f"router {name}".encode()) < 3:
             shown += os.read(here, 4096)  # raises when the process ends
         process.send_signal(signal.SIGINT)
+        with suppress(OSError):  # what it still draws is read to its end, else it would wait for a reader
+            while os.read(here, 4096):
+                pass
         _, error = process.communicate(timeout=60)
     os.close(here)
     assert process.returncode == 130, error
