@@ -1,11 +1,11 @@
-"""What the benchmarks share: their options, a Ray of their own, and the processor time of a process."""
+"""What the benchmarks share: their options, a Ray of their own, the processes below one, and the processor time of each."""
 
 from __future__ import annotations
 
 import argparse
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import ray
@@ -33,6 +33,20 @@ def own_ray(num_cpus: int, store_bytes: int) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that one has started, and those that they have."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):  # it may end meanwhile
+                parent = int((entry / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found = children.get(pid, [])
+    for child in found:
+        found.extend(children.get(child, []))
+    return found
 
 
 def cpu_seconds(pid: int) -> float:

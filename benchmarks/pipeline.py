@@ -27,7 +27,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from benchmarks.harness import cpu_seconds, own_ray, positive
+from benchmarks.harness import cpu_seconds, descendants, own_ray, positive
 
 QUESTIONS: dict[str | int, Any] = {"leaving": {"type": "noul", "instructions": "The customer wants to cancel or switch to a competitor"}}
 SAMPLE_S = 2.0
@@ -117,7 +117,7 @@ class Watch:
 
     def _sample(self) -> None:
         held = dict.fromkeys(self.samples, 0)
-        for pid in [os.getpid(), *_descendants(os.getpid())]:
+        for pid in [os.getpid(), *descendants(os.getpid())]:
             with suppress(OSError):
                 command = Path(f"/proc/{pid}/cmdline").read_bytes()
                 if not command:  # it is ending
@@ -133,19 +133,6 @@ def _kind(command: bytes) -> str:
     if not command.startswith(b"ray::"):
         return "ray"
     return "agents" if b"AgentActor" in command else "workers"
-
-
-def _descendants(pid: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with suppress(OSError):
-                parent = int((entry / "stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[1])
-                children.setdefault(parent, []).append(int(entry.name))
-    found = children.get(pid, [])
-    for child in found:
-        found.extend(children.get(child, []))
-    return found
 
 
 def _private(pid: int) -> int:

@@ -104,7 +104,7 @@ class RemoteAgent:
             answered: Result = found
             return answered
         how = {"batch_size": batch_size, "lang": lang, "max_len": options.get("max_len"), "head_max_len": options.get("head_max_len")}
-        merged = read_together(found, len(self.place().agents), lambda windows: self._call("score_windows", windows, questions, dict(how)))
+        merged = read_together(found, len(self.place().agents), lambda windows: self._call("score_windows", windows, questions, how))
         return ConfidenceGate(options.get("min_confidence")).apply(merged)
 
     def place(self, fresh: bool = False) -> Placement:

@@ -53,4 +53,4 @@ def read_together(scan: SharedScan, replicas: int, score: Callable[[Sequence[Any
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return merger.result(len(scan.spans), None if merger.truncated else scan.windows())
+    return merger.result(len(scan.spans), scan.windows())

@@ -96,9 +96,7 @@ class LongStateCalls(HookRegistry):
 
         ctx = self._context(list(states), questions, max_len, head_max_len, lang)
         results = run_call(ctx, call_hooks, body, complete=ConfidenceGate().complete)
-        # A hook that changed questions or budgets may have left less room than the windows were cut for.
-        whole = intact and not any((result.get("usage") or {}).get("truncated") for result in results)
-        return gate.apply(merge(results, scored, scan.windows if scan is not None and whole else None))
+        return gate.apply(merge(results, scored, scan.windows if scan is not None and intact else None))
 
     def cut_long(
         self,

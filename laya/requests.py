@@ -20,8 +20,6 @@ Request = Mapping[str, Any]
 """``{"state", "questions"}`` and optionally model, task, lang, lang_guess, max_len, head_max_len, run_id."""
 
 _REQUEST_KEYS = frozenset({"state", "questions", "model", "task", "lang", "lang_guess", "max_len", "head_max_len", "run_id"})
-
-
 _GROUPS_AT_ONCE = 16
 """Groups of different questions that one call asks an agent for at a time."""
 
@@ -94,7 +92,8 @@ def shared_passes(agent: AgentLike, contexts: list[PredictContext], options: dic
     def ask(members: list[int]) -> list[Results | BaseException]:
         return _pass(agent, [contexts[index] for index in members], [langs[index] for index in members], options)
 
-    for members, answered in zip(passes.values(), _at_once(ask, list(passes.values())), strict=True):
+    groups = list(passes.values())
+    for members, answered in zip(groups, _at_once(ask, groups), strict=True):
         outcomes.update(zip(members, answered, strict=True))
     return [outcomes[index] for index in range(len(contexts))]
 

@@ -165,11 +165,6 @@ class WindowMerger:
         self._usage = _sum_usage([self._usage, result.get("usage") or {}])
         self._count += 1
 
-    @property
-    def truncated(self) -> bool:
-        """Whether the model read only a part of a window."""
-        return bool(self._usage.get("truncated"))
-
     def result(self, scored: int, windows: Sequence[Window] | None) -> Result:
         """The merged result; see `merge`."""
         if not self._count:
@@ -177,8 +172,10 @@ class WindowMerger:
         usage = {**self._usage, "windows": scored}
         if self._count == 1:
             return {**without_windows(self._first), "usage": usage}
-        # Whether a hook has added or dropped results cannot be told window by window, so none is named then.
-        spans = windows if windows is not None and len(windows) == self._count else None
+        # Whether a hook has added or dropped results cannot be told window by window, so none is named then; nor is one of which the model
+        # read a part only, because a hook that changed questions or budgets has left less room than the windows were cut for.
+        named = windows is not None and len(windows) == self._count and not usage.get("truncated")
+        spans = windows if named else None
         answers: dict[Any, Answer] = {}
         for qid in self._first.get("answers") or {}:
             if qid not in self._best:

@@ -195,13 +195,10 @@ def installed_packages(output: str) -> None:
 
 def _router(model: str) -> tuple[Router, str | None]:
     """A Router of this process for a --model, and the name to ask it for (None chooses by language)."""
-    from laya.names import BUILT_IN, canonical
     from laya.router import Router
+    from pipelines.model_names import registered
 
-    if model == AUTO:
-        return Router(), None
-    known = canonical(model) in BUILT_IN
-    return Router(models={} if known else {model: model}), model
+    return Router(models=registered(model)), None if model == AUTO else model
 
 
 def _told(state: str, result: dict[str, Any]) -> str:

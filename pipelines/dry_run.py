@@ -12,10 +12,11 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from laya.files import CheckpointError
-from laya.names import BUILT_IN, canonical
 from laya.router import Router
-from pipelines.config import AUTO, ScoreConfig
+from pipelines.config import ScoreConfig
+from pipelines.model_names import registered
 from pipelines.plan import ScorePlan, make_plan
+from pipelines.report.words import duration
 from pipelines.sampling import sample_requests
 
 _FEW_SECONDS = 20.0
@@ -50,7 +51,7 @@ def foresee(config: ScoreConfig) -> Forecast:
         CheckpointError: Likewise.
     """
     plan = make_plan(config)
-    router = Router(models={} if config.model == AUTO or canonical(config.model) in BUILT_IN else {config.model: config.model})
+    router = Router(models=registered(config.model))
     requests = list(sample_requests(plan))
     decisions = router.route_batch([{key: value for key, value in request.items() if key != "questions"} for request in requests])
     routing = Counter(decision.model for decision in decisions)
@@ -105,11 +106,6 @@ def print_forecast(forecast: Forecast, console: Console) -> None:
     else:
         say(f"tokens      about {forecast.tokens_per_row * left:,.0f} ({forecast.tokens_per_row:,.0f} a row, all questions together)")
         seconds = left / forecast.rows_per_s
-        say(f"time        about {_duration(seconds)} at the {forecast.rows_per_s:,.1f} rows/s of this machine with all its cores")
+        say(f"time        about {duration(seconds)} at the {forecast.rows_per_s:,.1f} rows/s of this machine with all its cores")
         say("            (agents on one machine share its cores; each further machine or GPU adds its own)")
     say(f"output      {config.output} ({config.format}); nothing was written")
-
-
-def _duration(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{seconds:.0f} s" if seconds < 120 else f"{minutes} min" if minutes < 120 else f"{minutes / 60:.1f} h"

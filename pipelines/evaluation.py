@@ -66,6 +66,11 @@ class Evaluation:
         return labels
 
     @property
+    def baseline(self) -> int:
+        """Rows that always answering with the commonest label would get right."""
+        return max(self.labels.values(), default=0)
+
+    @property
     def accuracy(self) -> float:
         """Share of the answers that are right; 0 without labels."""
         return self.right / self.rows if self.rows else 0.0

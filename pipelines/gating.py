@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from laya.questions import Question
-from pipelines.errors import InputError
+from pipelines.errors import InputError, suggestion
 
 Thresholds = float | Mapping[str, float] | None
 """The least ``answer_confidence`` of all questions, or by question id as text; None, and ids that are not named, have none."""
@@ -41,6 +40,4 @@ def check_thresholds(thresholds: Thresholds, questions: Sequence[Question] | Non
     known = [str(question.qid) for question in questions]
     for qid in thresholds:
         if qid not in known:
-            close = get_close_matches(qid, known, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"the questions are {', '.join(known)}"
-            raise InputError(f"--min-confidence {qid}: there is no question {qid!r}; {hint}")
+            raise InputError(f"--min-confidence {qid}: there is no question {qid!r}; {suggestion(qid, known, 'questions')}")

@@ -56,12 +56,12 @@ def summarized(plan: ScorePlan, started: float, scoring_s: float) -> Summary:
     """Adds up the parts, those of earlier runs included, and writes down what this run did."""
     config = plan.config
     indices = [fragment.index for fragment in plan.fragments] or [0]
-    notes = part_notes(config.output, indices)
+    notes = {**plan.done, **part_notes(config.output, [index for index in indices if index not in plan.done])}
     missing = [index for index in indices if index not in notes]
     if missing:
         raise InputError(f"{config.output}: part {missing[0]} is damaged or gone; give the same command again")
     tallies = {index: Tally.from_dict(note["tally"]) for index, note in notes.items()}
-    done = Tally.total(tallies[index] for index in plan.done if index in tallies)
+    done = Tally.total(tallies[index] for index in plan.done)
     total = Tally.total(tallies.values())
     run = {
         "started_at": started,

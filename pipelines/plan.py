@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,13 @@ from laya.checkpoint import CONFIG_FILE, WEIGHTS_FILE, open_checkpoint
 from laya.names import find_source
 from laya.questions import Question
 from pipelines.config import AUTO, ScoreConfig
-from pipelines.errors import InputError
+from pipelines.errors import InputError, suggestion
 from pipelines.gating import check_thresholds
 from pipelines.hook_paths import hooks_of
 from pipelines.question_files import load_questions
 from pipelines.row_requests import RowRequests
 from pipelines.session import mapped_on_ray, ray_session
-from pipelines.sinks import check_output_folder, committed_parts, fingerprint, output_schema
+from pipelines.sinks import check_output_folder, committed_notes, fingerprint, output_schema
 from pipelines.sources import (
     Fragment,
     InputColumns,
@@ -48,7 +47,7 @@ class ScorePlan:
         config: What was asked for.
         files: The input.
         fragments: The same, cut.
-        done: Indices of the fragments that an earlier run has committed.
+        done: What is noted of the parts that an earlier run has committed, by the index of the fragment.
         columns: Columns of the input that the output keeps.
         questions: The questions as the user wrote them; None where each row has its own.
         parsed: The same, validated.
@@ -60,7 +59,7 @@ class ScorePlan:
     config: ScoreConfig
     files: tuple[InputFile, ...]
     fragments: tuple[Fragment, ...]
-    done: frozenset[int]
+    done: Mapping[int, Mapping[str, Any]]
     columns: InputColumns
     questions: Mapping[Any, Any] | None
     parsed: tuple[Question, ...] | None
@@ -111,7 +110,7 @@ def make_plan(config: ScoreConfig) -> ScorePlan:
         config=config,
         files=tuple(files),
         fragments=tuple(surveyed.fragments),
-        done=frozenset(committed_parts(config.output, config.format)) if resumed else frozenset(),
+        done=committed_notes(config.output, config.format) if resumed else {},
         columns=kept,
         questions=questions,
         parsed=parsed,
@@ -180,14 +179,12 @@ def _check_columns(config: ScoreConfig, columns: InputColumns) -> None:
 
 def _check_column(flag: str, column: str, columns: Sequence[str]) -> None:
     if column not in columns:
-        close = get_close_matches(column, columns, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else f"; the columns are {', '.join(columns)}"
-        raise InputError(f"{flag}: the input has no column {column!r}{hint}")
+        raise InputError(f"{flag}: the input has no column {column!r}; {suggestion(column, columns, 'columns')}")
 
 
 def _facts(config: ScoreConfig, files: Sequence[InputFile], questions: Mapping[Any, Any] | None, state: Sequence[str]) -> dict[str, str]:
     """All that decides what the output holds, by the names that a refusal tells."""
-    asked = config.model_dump(include={"questions_column", "state_json", "model_column", "lang", "lang_column", "max_len_column"})
+    asked = config.model_dump(include={"model_column", "lang", "lang_column", "max_len_column"})
     facts: dict[str, Any] = {
         "input": [(file.path, file.size, file.mtime_ns) for file in files],
         "questions": _canonical(questions) if questions is not None else config.questions_column,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +10,11 @@ from laya.questions import Question, parse_questions
 from pipelines.config import AUTO, AskConfig
 from pipelines.errors import RecordError
 from pipelines.sources import Record, state_of
+from pipelines.sources.json_text import parse_json
+
+OwnQuestions = tuple[Mapping[Any, Any], tuple[Question, ...]]
+_KNOWN_TEXTS = 1000
+"""Different texts of questions whose parsed form is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class RowRequests:
     config: AskConfig
     state: tuple[str, ...]
     questions: Mapping[Any, Any] | None
-    _parsed: dict[str, Mapping[Any, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _known: dict[str, OwnQuestions] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def scan(self) -> bool:
@@ -61,14 +65,19 @@ class RowRequests:
         model = _text(record, config.model_column) or config.model
         return {
             "state": state,
-            "questions": self._own_questions(record) if self.questions is None else self.questions,
+            "questions": self.own_questions(record)[0] if self.questions is None else self.questions,
             "model": None if model == AUTO else model,
             "lang": _text(record, config.lang_column) or config.lang,
             "max_len": _max_len(record, config.max_len_column) or config.max_len,
             "head_max_len": config.head_max_len,
         }
 
-    def _own_questions(self, record: Record) -> Mapping[Any, Any]:
+    def own_questions(self, record: Record) -> OwnQuestions:
+        """A record's own questions, as they stand in it and parsed.
+
+        Raises:
+            RecordError: It has none, or they are not valid.
+        """
         column = self.config.questions_column or ""
         given = record.columns.get(column)
         if given is None or given == "":
@@ -76,34 +85,25 @@ class RowRequests:
         if not isinstance(given, str):
             return _checked(record, column, given)
         # Rows of one kind ask the same, so the same texts come again and again.
-        known = self._parsed.get(given)
+        known = self._known.get(given)
         if known is None:
             try:
-                value = json.loads(given)
-            except (ValueError, RecursionError) as error:
-                raise RecordError(f"{record.where}: `{column}` is not valid JSON: {error}") from None
+                value = parse_json(given)
+            except ValueError as error:
+                raise RecordError(f"{record.where}: `{column}` is {error}") from None
             known = _checked(record, column, value)
-            if len(self._parsed) < _KNOWN_TEXTS:
-                self._parsed[given] = known
+            if len(self._known) < _KNOWN_TEXTS:
+                self._known[given] = known
         return known
 
 
-_KNOWN_TEXTS = 1000
-
-
-def _checked(record: Record, column: str, questions: Any) -> Mapping[Any, Any]:
+def _checked(record: Record, column: str, questions: Any) -> OwnQuestions:
     if not isinstance(questions, Mapping) or not questions:
         raise RecordError(f"{record.where}: `{column}` must map question ids to questions")
     try:
-        parse_questions(questions)
+        return questions, parse_questions(questions)
     except ValueError as error:
         raise RecordError(f"{record.where}: `{column}`: {error}") from None
-    return questions
-
-
-def parsed_questions(questions: Mapping[Any, Any] | None) -> tuple[Question, ...] | None:
-    """Questions of all rows, parsed; None where each row has its own."""
-    return None if questions is None else parse_questions(questions)
 
 
 def _text(record: Record, column: str | None) -> str | None:

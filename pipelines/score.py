@@ -17,10 +17,11 @@ from rich.console import Console
 
 from cluster import ClusterRouter, Hosting
 from laya import Temperatures
-from laya.names import BUILT_IN, canonical
+from laya.names import BUILT_IN
 from pipelines.asking import STOPS_THE_JOB
 from pipelines.config import AUTO, ScoreConfig
 from pipelines.errors import InputError
+from pipelines.model_names import registered
 from pipelines.outputs import opened, summarized, write_empty
 from pipelines.plan import ScorePlan, make_plan
 from pipelines.progress import ProgressCounter, shown
@@ -54,8 +55,8 @@ def score(config: ScoreConfig, console: Console | None = None) -> Summary:
     scoring_s = 0.0
     if plan.pending:
         workers = min(config.agents, len(plan.pending))
-        slots, threads = agent_slots(config)
-        with ray_session(config.address, slots * threads + workers + 1), job_router(config) as router:
+        slots, threads = _agent_slots(config)
+        with ray_session(config.address, slots * threads + workers + 1), _job_router(config, slots, threads) as router:
             load_models(plan, router)
             with opened(plan):
                 ready = time.monotonic()
@@ -67,7 +68,7 @@ def score(config: ScoreConfig, console: Console | None = None) -> Summary:
     return summarized(plan, started, scoring_s)
 
 
-def agent_slots(config: ScoreConfig) -> tuple[int, int]:
+def _agent_slots(config: ScoreConfig) -> tuple[int, int]:
     """How many agents there may be, and the threads of each on this machine."""
     # Rows that choose need room for two checkpoints at least, such as the two that languages are split between.
     slots = max(2, config.agents) if _rows_choose(config) else config.agents
@@ -79,16 +80,15 @@ def _rows_choose(config: ScoreConfig) -> bool:
 
 
 @contextmanager
-def job_router(config: ScoreConfig) -> Iterator[ClusterRouter]:
+def _job_router(config: ScoreConfig, slots: int, threads: int) -> Iterator[ClusterRouter]:
     """The router of a job, closed at the end with its agents."""
-    slots, threads = agent_slots(config)
-    known = config.model == AUTO or canonical(config.model) in BUILT_IN
-    folder = Path(config.model)
     calibration = {} if config.calibration is None else {"calibration": Temperatures.load(config.calibration)}
     hosting = Hosting(options=calibration, hooks=config.agent_hooks)
     gpus = ray.cluster_resources().get("GPU", 0.0)
     router = ClusterRouter(
-        models={} if known else {config.model: str(folder.absolute()) if folder.is_dir() else config.model},
+        models={
+            name: str(Path(source).absolute()) if Path(source).is_dir() else source for name, source in registered(config.model).items()
+        },
         max_loaded=slots,
         name=f"score-{uuid4().hex[:12]}",
         num_cpus=threads,

@@ -96,7 +96,7 @@ def _against_labels(counts: QuestionTally) -> str:
         return "-"
     lines = [
         f"accuracy {found.accuracy:.3f} of {found.rows:,}",
-        f"commonest label {found.labels.most_common(1)[0][1] / found.rows:.3f}",
+        f"commonest label {found.baseline / found.rows:.3f}",
         f"Brier {found.mean_brier:.3f}, calibration error {found.calibration_error:.3f}",
     ]
     if counts.type == "score":

@@ -12,7 +12,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from cluster import ClusterRouter
-from laya.questions import Question, parse_questions
+from laya.questions import Question
 from pipelines.asking import STOPS_THE_JOB, Asker
 from pipelines.config import ScoreConfig
 from pipelines.errors import InputError
@@ -20,7 +20,7 @@ from pipelines.gating import abstained
 from pipelines.hook_paths import hooks_of
 from pipelines.plan import ScorePlan
 from pipelines.row_requests import RowRequests
-from pipelines.sinks import Outcome, output_rows, settled, write_part
+from pipelines.sinks import Aside, Outcome, output_rows, settled, write_part
 from pipelines.sources import Fragment, InputColumns, InputFile, Record, check_unchanged, read
 from pipelines.storage import absolute
 from pipelines.tally import Tally
@@ -114,7 +114,8 @@ def _score(fragment: Fragment, job: FragmentJob) -> int:
         tally.repeats = asker.repeats
         return {"started_at": started, "finished_at": time.time(), "tally": tally.to_dict()}
 
-    return write_part(config.output, fragment.index, tables(), job.schema, config.format, notes, aside=config.abstain_output)
+    aside = None if config.abstain_output is None else Aside(config.abstain_output, job.parsed)
+    return write_part(config.output, fragment.index, tables(), job.schema, config.format, notes, aside)
 
 
 def _count(records: Sequence[Record], outcomes: Sequence[Outcome], tally: Tally, job: FragmentJob) -> None:
@@ -128,8 +129,7 @@ def _count(records: Sequence[Record], outcomes: Sequence[Outcome], tally: Tally,
             continue
         questions = job.parsed
         if questions is None:  # a hook may have changed what the row asks
-            own = parse_questions(job.rows.request(record)["questions"])
-            questions = tuple(question for question in own if question.qid in outcome["answers"])
+            questions = tuple(question for question in job.rows.own_questions(record)[1] if question.qid in outcome["answers"])
         truths = {qid: record.columns.get(column) for qid, column in config.labels.items()}
         tally.add_result(outcome, questions, truths, abstained(outcome, config.min_confidence))
     job.progress.add.remote(len(records), tally.errors.total() - errors, tally.tokens - tokens)

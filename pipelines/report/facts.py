@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pipelines.sinks import Manifest, noted_parts, part_name, part_notes, read_manifest, read_runs
-from pipelines.storage import list_folder, name_of
+from pipelines.sinks import Manifest, committed_notes, read_manifest, read_runs
+from pipelines.storage import name_of
 from pipelines.tally import Tally
 
 
@@ -61,11 +61,7 @@ def read_job(folder: str) -> Job:
         InputError: It holds no output of a job.
     """
     manifest = read_manifest(folder)
-    sizes = list_folder(folder)
-    part_format = manifest.config.get("format", "parquet")
-    notes = part_notes(folder, noted_parts(folder))
-    # As `committed_parts` has it; asking there would read every note twice.
-    parts = [note for index, note in notes.items() if note.get("size") == sizes.get(part_name(index, part_format), -1)]
+    parts = list(committed_notes(folder, manifest.config.get("format", "parquet")).values())
     spans = [Span(part["started_at"], part["finished_at"], part["rows"]) for part in parts]
     return Job(
         name=name_of(folder.partition("?")[0].rstrip("/")) or folder,

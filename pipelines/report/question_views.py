@@ -84,11 +84,6 @@ class QuestionView:
         """The commonest answer."""
         return max(self.answers, key=lambda row: row.rows) if self.answered else None
 
-    @property
-    def baseline(self) -> int:
-        """Rows that always answering with the commonest label would get right."""
-        return max(self.evaluation.labels.values(), default=0)
-
 
 def view_questions(
     questions: Mapping[str, Any] | None, counted: Mapping[str, QuestionTally], thresholds: Thresholds, most: int

@@ -14,18 +14,19 @@ from pipelines.sinks.manifest import (
     write_manifest,
 )
 from pipelines.sinks.output_table import Outcome, output_rows, output_schema, settled
-from pipelines.sinks.parts import abstaining, committed_parts, noted_parts, part_name, part_notes, write_part
+from pipelines.sinks.parts import Aside, abstaining, committed_notes, committed_parts, part_name, part_notes, write_part
 
 __all__ = [
+    "Aside",
     "Manifest",
     "Outcome",
     "abstaining",
     "check_output_folder",
+    "committed_notes",
     "committed_parts",
     "fingerprint",
     "input_facts",
     "locked",
-    "noted_parts",
     "output_rows",
     "output_schema",
     "part_name",

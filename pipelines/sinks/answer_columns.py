@@ -46,6 +46,11 @@ def answer_columns(questions: Sequence[Question] | None, thresholds: Thresholds 
     return OwnAnswers(thresholds) if questions is None else TypedAnswers(questions, thresholds)
 
 
+def abstain_columns(questions: Sequence[Question] | None) -> list[str]:
+    """The columns that say of answers to questions of all rows whether they are less sure than they must be."""
+    return [_abstain_column(question) for question in questions or ()]
+
+
 class TypedAnswers:
     """For each question, under its id: the label of a choice (as text), the expected level of a score or the probability of yes of a noul.
 
@@ -87,7 +92,7 @@ class _QuestionColumns:
         ]
         if self._options is not None:
             self.fields.append(pa.field(f"{name}_probabilities", pa.struct([(option, pa.float64()) for option in self._options])))
-        self.fields.append(pa.field(f"{name}_abstain", pa.bool_()))
+        self.fields.append(pa.field(_abstain_column(question), pa.bool_()))
 
     def values(self, answer: Mapping[str, Any]) -> tuple[Any, ...]:
         decision = answer[self.question.type]
@@ -110,6 +115,10 @@ class _QuestionColumns:
             arrays.append(pa.StructArray.from_arrays(parts, fields=list(kind), mask=absent))
         arrays.append(pa.array(columns[-1], pa.bool_()))
         return arrays
+
+
+def _abstain_column(question: Question) -> str:
+    return f"{question.qid!s}_abstain"
 
 
 def _options(question: Question) -> list[str] | None:

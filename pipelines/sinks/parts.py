@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
 from uuid import uuid4
@@ -16,12 +17,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipelines.sinks.answer_columns import ANSWERS_COLUMN
+from laya.questions import Question
+from pipelines.sinks.answer_columns import ANSWERS_COLUMN, abstain_columns
 from pipelines.sinks.folder import corner
 from pipelines.sinks.json_rows import json_lines
 from pipelines.storage import UNFINISHED, delete, is_remote, join, list_folder, make_folder, put_file, read_bytes, write_bytes
 
 PartFormat = Literal["parquet", "jsonl"]
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """Where rows are put aside for people to review.
+
+    Attributes:
+        folder: The folder of the copies.
+        questions: The questions of all rows; None where each has its own.
+    """
+
+    folder: str
+    questions: Sequence[Question] | None
+
 
 _NOTES = re.compile(r"part-(\d{5,})\.json")
 _GROUP_ROWS = 10_000
@@ -36,7 +52,7 @@ def write_part(
     schema: pa.Schema,
     part_format: PartFormat,
     notes: Callable[[], Mapping[str, Any]] = dict,
-    aside: str | None = None,
+    aside: Aside | None = None,
 ) -> int:
     """Writes the part file of a fragment. It appears under its name when it is complete; one that is there already is replaced.
 
@@ -51,7 +67,7 @@ def write_part(
         schema: Their schema; a part without rows has it too.
         part_format: How it is written.
         notes: Called after the last row; what it returns is kept beside the part, with its ``index``, ``rows`` and ``size``.
-        aside: A folder for copies of the rows of which an answer is less sure than it must be.
+        aside: Where to put copies of the rows of which an answer is less sure than it must be.
 
     Returns:
         How many rows were written.
@@ -61,13 +77,13 @@ def write_part(
     """
     with ExitStack() as opened:
         part = opened.enter_context(_unfinished(folder, schema, part_format))
-        unsure = None if aside is None else opened.enter_context(_unfinished(aside, schema, part_format))
+        unsure = None if aside is None else opened.enter_context(_unfinished(aside.folder, schema, part_format))
         for group in _groups(tables):
             part.write(group)
-            if unsure is not None:
-                unsure.write(abstaining(group))
+            if unsure is not None and aside is not None:
+                unsure.write(abstaining(group, aside.questions))
         if unsure is not None and aside is not None:
-            _put(unsure, aside, index, part_format)
+            _put(unsure, aside.folder, index, part_format)
         content = {**notes(), "index": index, "rows": part.rows, "size": part.finish()}
         write_bytes(corner(folder, f"part-{index:05}.json"), json.dumps(content, ensure_ascii=False).encode())
         put_file(part.path, join(folder, part_name(index, part_format)))
@@ -94,35 +110,34 @@ def part_notes(folder: str, indices: Iterable[int]) -> dict[int, dict[str, Any]]
         return {index: notes for index, notes in zip(wanted, pool.map(read, wanted), strict=True) if notes is not None}
 
 
-def noted_parts(folder: str) -> list[int]:
-    """The fragments of which there are notes, in order."""
-    return sorted(int(match[1]) for match in map(_NOTES.fullmatch, list_folder(corner(folder))) if match is not None)
+def committed_notes(folder: str, part_format: PartFormat) -> dict[int, dict[str, Any]]:
+    """What is noted of the parts whose files are there as they were written, by the number of the fragment, in order."""
+    sizes = list_folder(folder)
+    noted = sorted(int(match[1]) for match in map(_NOTES.fullmatch, list_folder(corner(folder))) if match is not None)
+    present = [index for index in noted if part_name(index, part_format) in sizes]
+    notes = part_notes(folder, present)
+    return {index: told for index, told in notes.items() if told.get("size") == sizes[part_name(index, part_format)]}
 
 
 def committed_parts(folder: str, part_format: PartFormat) -> set[int]:
     """The fragments whose part files are there as they were written."""
-    sizes = list_folder(folder)
-    present = [index for index in noted_parts(folder) if part_name(index, part_format) in sizes]
-    return {index for index, notes in part_notes(folder, present).items() if notes.get("size") == sizes[part_name(index, part_format)]}
+    return set(committed_notes(folder, part_format))
 
 
-def abstaining(table: pa.Table) -> pa.Table:
-    """The rows of an output table of which an answer is less sure than it must be."""
+def abstaining(table: pa.Table, questions: Sequence[Question] | None) -> pa.Table:
+    """The rows of an output table of which an answer is less sure than it must be.
+
+    Args:
+        table: Rows of `output_rows`.
+        questions: Their questions; None where each row has its own.
+    """
     unsure: Any = pa.nulls(table.num_rows, pa.bool_()).fill_null(False)
-    for column in _abstain_columns(table):
-        unsure = pc.or_(unsure, pc.fill_null(column, False))
-    return table.filter(unsure)
-
-
-def _abstain_columns(table: pa.Table) -> Iterator[Any]:
-    names: Sequence[str] = table.schema.names
-    for name in names:
-        # A column of the input may be called so, but only an answer's follows one of its confidence.
-        if name.endswith("_abstain") and f"{name.removesuffix('_abstain')}_confidence" in names:
-            yield table.column(name)
-    if ANSWERS_COLUMN in names:
+    for name in abstain_columns(questions):
+        unsure = pc.or_(unsure, pc.fill_null(table.column(name), False))
+    if questions is None:
         rows = table.column(ANSWERS_COLUMN).to_pylist()
-        yield pa.array([any(answer["abstain"] for answer in row or ()) for row in rows], pa.bool_())
+        unsure = pa.array([any(answer["abstain"] for answer in row or ()) for row in rows], pa.bool_())
+    return table.filter(unsure)
 
 
 class _Writer(Protocol):

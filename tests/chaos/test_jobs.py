@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.harness import descendants
 from pipelines.sinks import committed_parts
 from tests.chaos.support import kill
 from tests.patience import until
@@ -59,22 +60,6 @@ def same(found: Any, expected: Any) -> bool:
     return bool(found == (pytest.approx(expected, abs=TOLERANCE) if isinstance(expected, float) else expected))
 
 
-def descendants(pid: int, title: bytes) -> list[int]:
-    """Processes below one, by the beginning of their title."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text(errors="replace").rpartition(")")[2].split()[1])
-            except OSError:
-                continue
-            children.setdefault(parent, []).append(int(entry.name))
-    found = children.get(pid, [])
-    for child in found:
-        found.extend(children.get(child, []))
-    return [child for child in found if title_of(child).startswith(title)]
-
-
 def title_of(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -102,7 +87,13 @@ def test_whatever_is_killed_the_output_is_that_of_one_run(source, whole, tmp_pat
         process.wait()
         subprocess.run(command(source, output), check=True, capture_output=True)
     else:
-        kill(rng.choice(until(lambda: descendants(process.pid, VICTIMS[victim]), f"there is a {victim}")))
+        kill(
+            rng.choice(
+                until(
+                    lambda: [pid for pid in descendants(process.pid) if title_of(pid).startswith(VICTIMS[victim])], f"there is a {victim}"
+                )
+            )
+        )
         assert process.wait(300) == 0, told.read_text()
     found = rows_of(output)
     assert len(found) == len(whole)

@@ -15,10 +15,12 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
 
+from laya.questions import parse_questions
 from pipelines import storage
 from pipelines.errors import InputError
 from pipelines.plan import make_plan
 from pipelines.sinks import (
+    Aside,
     Manifest,
     check_output_folder,
     committed_parts,
@@ -43,6 +45,9 @@ def table(*numbers: int) -> pa.Table:
 
 
 SCHEMA = table().schema
+
+
+ASKED = parse_questions({"a": {"type": "noul", "instructions": "?"}})
 
 
 def gated(*rows: tuple[int, bool | None]) -> pa.Table:
@@ -146,11 +151,17 @@ class TestParts:
     def test_rows_that_are_unsure_are_copied_aside(self, folder):
         aside = f"{folder}-review"
         rows = gated((1, True), (2, False), (3, None), (4, True))
-        write_part(folder, 0, [rows], rows.schema, "parquet", aside=aside)
-        write_part(folder, 1, [gated((5, False))], rows.schema, "parquet", aside=aside)
+        write_part(folder, 0, [rows], rows.schema, "parquet", aside=Aside(aside, ASKED))
+        write_part(folder, 1, [gated((5, False))], rows.schema, "parquet", aside=Aside(aside, ASKED))
         assert [row["n"] for row in read_part(aside, 0)] == [1, 4]
         assert set(storage.list_folder(aside)) - {"_laya"} == {part_name(0)}
         assert committed_parts(folder, "parquet") == {0, 1}
+
+    def test_columns_of_the_input_that_are_called_alike_put_nothing_aside(self, tmp_path):
+        """The output of an earlier job may be the input of this one."""
+        rows = gated((1, False)).append_column("b_confidence", pa.array([0.1])).append_column("b_abstain", pa.array([True]))
+        write_part(str(tmp_path / "out"), 0, [rows], rows.schema, "parquet", aside=Aside(str(tmp_path / "review"), ASKED))
+        assert not list((tmp_path / "review").glob("part*"))
 
     @pytest.mark.parametrize("broken", ["aside", "notes", "part"])
     def test_wherever_it_stops_the_fragment_is_done_again(self, folder, monkeypatch, broken):
@@ -168,10 +179,10 @@ class TestParts:
             monkeypatch.setattr(f"pipelines.sinks.parts.{name}", step)
         rows = gated((1, True), (2, False))
         with pytest.raises(SystemExit):
-            write_part(folder, 0, [rows], rows.schema, "parquet", aside=f"{folder}-review")
+            write_part(folder, 0, [rows], rows.schema, "parquet", aside=Aside(f"{folder}-review", ASKED))
         monkeypatch.undo()
         assert committed_parts(folder, "parquet") == set()
-        write_part(folder, 0, [rows], rows.schema, "parquet", aside=f"{folder}-review")
+        write_part(folder, 0, [rows], rows.schema, "parquet", aside=Aside(f"{folder}-review", ASKED))
         assert committed_parts(folder, "parquet") == {0}
         assert [row["n"] for row in read_part(f"{folder}-review", 0)] == [1]
 
