@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import time
 from collections.abc import Iterator
@@ -27,11 +26,9 @@ from pipelines.plan import ScorePlan, make_plan
 from pipelines.progress import ProgressCounter, shown
 from pipelines.sampling import sample_requests
 from pipelines.session import ray_session
+from pipelines.shares import WORKER_CPUS, agent_share, embedded_cpus
 from pipelines.summary import Summary
 from pipelines.worker import FragmentJob, score_fragment
-
-WORKER_CPUS = 0.25
-"""Share of a CPU that a worker counts for: it reads, waits for agents and writes."""
 
 
 def score(config: ScoreConfig, console: Console | None = None) -> Summary:
@@ -55,8 +52,9 @@ def score(config: ScoreConfig, console: Console | None = None) -> Summary:
     scoring_s = 0.0
     if plan.pending:
         workers = min(config.agents, len(plan.pending))
-        slots, threads = _agent_slots(config)
-        with ray_session(config.address, slots * threads + workers + 1), _job_router(config, slots, threads) as router:
+        # Rows that choose need room for two checkpoints at least, such as the two that languages are split between.
+        slots = max(2, config.agents) if _rows_choose(config) else config.agents
+        with ray_session(config.address, embedded_cpus(slots, config.agents, config.agent_cpus)), _job_router(config, slots) as router:
             load_models(plan, router)
             with opened(plan):
                 ready = time.monotonic()
@@ -68,31 +66,25 @@ def score(config: ScoreConfig, console: Console | None = None) -> Summary:
     return summarized(plan, started, scoring_s)
 
 
-def _agent_slots(config: ScoreConfig) -> tuple[int, int]:
-    """How many agents there may be, and the threads of each on this machine."""
-    # Rows that choose need room for two checkpoints at least, such as the two that languages are split between.
-    slots = max(2, config.agents) if _rows_choose(config) else config.agents
-    return slots, max(1, (os.cpu_count() or 1) // config.agents)
-
-
 def _rows_choose(config: ScoreConfig) -> bool:
     return config.model == AUTO or config.model_column is not None
 
 
 @contextmanager
-def _job_router(config: ScoreConfig, slots: int, threads: int) -> Iterator[ClusterRouter]:
+def _job_router(config: ScoreConfig, slots: int) -> Iterator[ClusterRouter]:
     """The router of a job, closed at the end with its agents."""
     calibration = {} if config.calibration is None else {"calibration": Temperatures.load(config.calibration)}
     hosting = Hosting(options=calibration, hooks=config.agent_hooks)
-    gpus = ray.cluster_resources().get("GPU", 0.0)
+    share = agent_share(slots, config.agent_cpus)
     router = ClusterRouter(
         models={
             name: str(Path(source).absolute()) if Path(source).is_dir() else source for name, source in registered(config.model).items()
         },
         max_loaded=slots,
         name=f"score-{uuid4().hex[:12]}",
-        num_cpus=threads,
-        num_gpus=min(1.0, gpus / slots),
+        num_cpus=share.threads,
+        num_gpus=share.num_gpus,
+        agent_options={"num_cpus": share.num_cpus},
         hosting={name: replace(hosting, max_replicas=slots) for name in {*BUILT_IN, config.model} - {AUTO}},
         actor_hooks=config.hooks,
     )

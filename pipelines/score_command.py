@@ -74,6 +74,7 @@ _FLAGS = (
     _flag("labels", multiple=True, metavar="QUESTION=COLUMN", callback=_labels),
     _flag("on_error", type=click.Choice(["row", "raise"])),
     _flag("agents", type=click.IntRange(1)),
+    _flag("agent_cpus", type=click.FloatRange(0, min_open=True)),
     _flag("rows_per_fragment", type=click.IntRange(1)),
     _flag("address", metavar="ADDRESS"),
 )
