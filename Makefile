@@ -22,11 +22,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	touch $@
 
 score: setup
-	rm -rf out
-	$(BIN)/laya score examples/tickets.jsonl --questions tickets --state subject,text --output out/tickets \
+	rm -rf out/make-score
+	$(BIN)/laya score examples/tickets.jsonl --questions tickets --state subject,text --output out/make-score/tickets \
 	  --labels department=true_department --labels urgency=true_urgency --labels leaving=true_leaving
-	$(BIN)/laya dataset installed-packages --output out/packages.jsonl
-	$(BIN)/laya score out/packages.jsonl --questions packages --state name,summary,description --output out/packages \
+	$(BIN)/laya dataset installed-packages --output out/make-score/packages.jsonl
+	$(BIN)/laya score out/make-score/packages.jsonl --questions packages --state name,summary,description --output out/make-score/packages \
 	  --labels topic=true_topic --labels http=true_http
 
 # Many short forward passes beside other processes: threads that spin while they wait would take the cores from them.
@@ -61,4 +61,4 @@ wheel: setup
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) $(PEER) out dist build
+	rm -rf $(VENV) $(PEER) out/make-score dist build

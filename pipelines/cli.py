@@ -19,6 +19,7 @@ from pipelines.score_command import EXIT_INTERRUPTED, report, score
 from pipelines.texts import read_texts
 
 if TYPE_CHECKING:
+    from laya.questions import Question
     from laya.router import Router
 
 EXIT_BAD_INPUT = 2
@@ -51,7 +52,7 @@ cli.add_command(report)
 @click.argument("texts", nargs=-1, metavar="[TEXT]...")
 @click.option("--questions", "-q", required=True, metavar="FILE", help=_QUESTIONS_HELP)
 @click.option("--model", "-m", default=DEFAULT_MODEL, show_default=True, metavar="NAME", help=_MODEL_HELP)
-@click.option("--batch", metavar="FILE", help="One text a line; '-' reads standard input.")
+@click.option("--batch", metavar="FILE", help="One text a line, blank lines left out; '-' reads standard input.")
 @click.option("--long", "scan", is_flag=True, help="Read texts of any length, window by window.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a text and line.")
 def predict(texts: tuple[str, ...], questions: str, model: str, batch: str | None, scan: bool, as_json: bool) -> None:
@@ -61,7 +62,7 @@ def predict(texts: tuple[str, ...], questions: str, model: str, batch: str | Non
     laya predict "I was charged twice!" -q tickets
     laya predict -q tickets --batch mails.txt --json
     """
-    asked, _ = load_questions(questions)
+    asked, parsed = load_questions(questions)
     states = [*texts, *read_texts(batch)] if batch else list(texts)
     if not states:
         raise click.UsageError("no text: give one, or --batch FILE ('-' for standard input)")
@@ -71,7 +72,7 @@ def predict(texts: tuple[str, ...], questions: str, model: str, batch: str | Non
     else:
         results = router.predict_batch([{"state": state, "questions": asked, "model": chosen} for state in states])
     for state, result in zip(states, results, strict=True):
-        click.echo(json.dumps(result, ensure_ascii=False).encode() if as_json else _told(state, result))
+        click.echo(json.dumps(result, ensure_ascii=False).encode() if as_json else _told(state, parsed, result))
 
 
 @cli.command(context_settings=_HELP, short_help="Say which checkpoint would answer, and why.")
@@ -80,7 +81,7 @@ def predict(texts: tuple[str, ...], questions: str, model: str, batch: str | Non
 @click.option("--model", "-m", default=AUTO, show_default=True, metavar="NAME", help="A checkpoint that is asked for.")
 @click.option("--lang", metavar="CODE", help="Language of the texts, such as en, de or pt-BR.")
 @click.option("--default", "fallback", default="english", show_default=True, help="Checkpoint where the language cannot be told.")
-@click.option("--batch", metavar="FILE", help="One text a line; '-' reads standard input.")
+@click.option("--batch", metavar="FILE", help="One text a line, blank lines left out; '-' reads standard input.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a text and line.")
 def route(
     texts: tuple[str, ...], questions: str | None, model: str, lang: str | None, fallback: str, batch: str | None, as_json: bool
@@ -201,13 +202,23 @@ def _router(model: str) -> tuple[Router, str | None]:
     return Router(models=registered(model)), None if model == AUTO else model
 
 
-def _told(state: str, result: dict[str, Any]) -> str:
-    width = max(map(len, map(str, result["answers"])), default=0)
-    lines = [f"{state[:100]!r}"]
-    for qid, answer in result["answers"].items():
-        value = answer[answer["type"]]
-        lines.append(f"  {qid!s:<{width}}  {value}  (confidence {answer['answer_confidence']:.2f})")
-    return "\n".join(lines)
+def _told(state: str, questions: Sequence[Question], result: dict[str, Any]) -> str:
+    rows = [(str(question.qid), *_value(question, result["answers"][question.qid])) for question in questions]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    lines = [f"  {qid:<{widths[0]}}  {value:<{widths[1]}}  {told}" for qid, value, told in rows]
+    return "\n".join([f"{state[:100]!r}", *lines])
+
+
+def _value(question: Question, answer: dict[str, Any]) -> tuple[str, str]:
+    """An answer in words, and how sure it is."""
+    told = f"confidence {answer['answer_confidence']:.2f}"
+    if question.type == "score":
+        # The expected level lies between levels, so the one that it is nearest to says what it means.
+        level = question.labels[round(answer["score"])]
+        return f"{answer['score']:.2f} of 0 to {question.n - 1}", f"{told}, nearest to {' '.join(str(level).split())!r}"
+    if question.type == "noul":
+        return "yes" if answer["noul"] >= 0.5 else "no", f"{told}, probability of yes {answer['noul']:.2f}"
+    return str(answer["choice"]), told
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -242,7 +253,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _fail(f"laya: {error}")
         if not isinstance(error, AgentDiedError | AgentLostError | NoRoomError):
             raise
-        click.echo(f"laya: {error}; what was committed stays, and the same command goes on there", err=True)
+        click.echo(f"laya: {error}; what was committed stays, and the same command goes on from there", err=True)
         sys.exit(1)
 
 

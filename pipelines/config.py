@@ -147,6 +147,6 @@ def told(error: ValidationError, path: str | None = None) -> str:
     if first["type"] == "extra_forbidden":
         message = f"no such field; the fields are {', '.join(ScoreConfig.model_fields)}"
     if first["type"] == "missing":
-        message = "missing"
+        message = f"missing; give --{where.replace('_', '-')}" if path is None else "missing"
     source = "" if path is None else f"config {path}: "
     return f"{source}{where}: {message}" if where else f"{source}{message}"

@@ -107,5 +107,5 @@ def print_forecast(forecast: Forecast, console: Console) -> None:
         say(f"tokens      about {forecast.tokens_per_row * left:,.0f} ({forecast.tokens_per_row:,.0f} a row, all questions together)")
         seconds = left / forecast.rows_per_s
         say(f"time        about {duration(seconds)} at the {forecast.rows_per_s:,.1f} rows/s of this machine with all its cores")
-        say("            (agents on one machine share its cores; each further machine or GPU adds its own)")
+        say("            (without the start of Ray and the agents; agents on one machine share its cores, each further one adds its own)")
     say(f"output      {config.output} ({config.format}); nothing was written")

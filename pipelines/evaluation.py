@@ -12,6 +12,8 @@ from laya.questions import Question
 RELIABILITY_BINS = 15
 """Equal bins of confidence, as in Guo et al. 2017, "On Calibration of Modern Neural Networks"."""
 
+_LONGEST_EXAMPLE = 100
+
 _YES = frozenset({"true", "yes", "1"})
 _NO = frozenset({"false", "no", "0"})
 
@@ -25,15 +27,30 @@ class Evaluation:
         brier: Sum of the Brier scores: (p - y)^2 of a noul, of the others summed over all options.
         level_error: Sum of |expected level - label|, for a score.
         bins: For each of `RELIABILITY_BINS` bins of answer_confidence: rows, sum of confidence, rows that are right.
+        unusable: Labels that are none of the question's answers.
+        unusable_example: The first of them.
     """
 
     confusion: Counter[tuple[str, str]] = field(default_factory=Counter)
     brier: float = 0.0
     level_error: float = 0.0
     bins: list[list[float]] = field(default_factory=lambda: [[0, 0.0, 0] for _ in range(RELIABILITY_BINS)])
+    unusable: int = 0
+    unusable_example: str | None = None
+
+    def add_truth(self, question: Question, answer: Mapping[str, Any], decision: str, truth: Any) -> None:
+        """Compares an answer with what the label's column holds; an empty one says nothing."""
+        if truth is None or truth == "":
+            return
+        label = label_text(question, truth)
+        if label is None:
+            self.unusable += 1
+            self.unusable_example = self.unusable_example or str(truth)[:_LONGEST_EXAMPLE]
+        else:
+            self.add(question, answer, decision, label)
 
     def add(self, question: Question, answer: Mapping[str, Any], decision: str, label: str) -> None:
-        """Counts an answer with a usable label."""
+        """Counts an answer and its label, in the words of `decided`."""
         confidence = answer["answer_confidence"]
         self.confusion[label, decision] += 1
         counts = self.bins[min(int(confidence * RELIABILITY_BINS), RELIABILITY_BINS - 1)]
@@ -91,17 +108,21 @@ class Evaluation:
         self.brier += other.brier
         self.level_error += other.level_error
         self.bins = [[a + b for a, b in zip(mine, theirs, strict=True)] for mine, theirs in zip(self.bins, other.bins, strict=True)]
+        self.unusable += other.unusable
+        self.unusable_example = self.unusable_example or other.unusable_example
 
     def to_dict(self) -> dict[str, Any]:
         """The sums as JSON can hold them."""
         confusion = [[label, decision, count] for (label, decision), count in self.confusion.items()]
-        return {"confusion": confusion, "brier": self.brier, "level_error": self.level_error, "bins": self.bins}
+        plain = ("brier", "level_error", "bins", "unusable", "unusable_example")
+        return {"confusion": confusion, **{name: getattr(self, name) for name in plain}}
 
     @classmethod
     def from_dict(cls, sums: Mapping[str, Any]) -> Self:
         """Sums written by `to_dict`."""
         confusion = Counter({(label, decision): count for label, decision, count in sums["confusion"]})
-        return cls(confusion, sums["brier"], sums["level_error"], [list(counts) for counts in sums["bins"]])
+        bins = [list(counts) for counts in sums["bins"]]
+        return cls(confusion, sums["brier"], sums["level_error"], bins, sums["unusable"], sums["unusable_example"])
 
 
 def decided(answer: Mapping[str, Any]) -> str:
@@ -114,9 +135,7 @@ def decided(answer: Mapping[str, Any]) -> str:
 
 
 def label_text(question: Question, truth: Any) -> str | None:
-    """A row's label in the words of `decided`; None where it is missing or is none of the question's answers."""
-    if truth is None or truth == "":
-        return None
+    """A row's label in the words of `decided`; None where it is none of the question's answers."""
     if question.type == "choice":
         return str(truth) if str(truth) in map(str, question.labels) else None
     if question.type == "score":

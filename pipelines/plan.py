@@ -22,7 +22,7 @@ from pipelines.hook_paths import hooks_of
 from pipelines.question_files import load_questions
 from pipelines.row_requests import RowRequests
 from pipelines.session import mapped_on_ray, ray_session
-from pipelines.sinks import check_output_folder, committed_notes, fingerprint, output_schema
+from pipelines.sinks import HASHED, check_output_folder, committed_notes, fingerprint, output_schema
 from pipelines.sources import (
     Fragment,
     InputColumns,
@@ -34,6 +34,13 @@ from pipelines.sources import (
     survey,
 )
 from pipelines.storage import is_remote
+
+_DECISIVE_FIELDS = (
+    *("model", "state", "state_json", "model_column", "lang", "lang_column", "max_len", "max_len_column", "head_max_len"),
+    *("long", "window", "stride", "hooks", "agent_hooks", "min_confidence", "abstain_output", "labels", "columns"),
+    *("rows_per_fragment", "format"),
+)
+"""Fields that the output depends on as they are given, beside the files that others name."""
 
 SURVEYED_HERE_BYTES = 256 * 2**20
 """Text input up to here is looked over in this process, in a few seconds; more of it by tasks on Ray."""
@@ -53,7 +60,7 @@ class ScorePlan:
         parsed: The same, validated.
         schema: Schema of the output.
         rows: Makes requests of records.
-        facts: Name to a hash of all that decides what the output holds.
+        facts: Name to text of all that decides what the output holds; of a long one its hash.
     """
 
     config: ScoreConfig
@@ -184,23 +191,19 @@ def _check_column(flag: str, column: str, columns: Sequence[str]) -> None:
 
 def _facts(config: ScoreConfig, files: Sequence[InputFile], questions: Mapping[Any, Any] | None, state: Sequence[str]) -> dict[str, str]:
     """All that decides what the output holds, by the names that a refusal tells."""
-    asked = config.model_dump(include={"model_column", "lang", "lang_column", "max_len_column"})
-    facts: dict[str, Any] = {
+    contents = {
         "input": [(file.path, file.size, file.mtime_ns) for file in files],
         "questions": _canonical(questions) if questions is not None else config.questions_column,
-        "model": [config.model, _weights(config)],
+        "the checkpoint's files": _weights(config),
         "calibration": None if config.calibration is None else _digest(Path(config.calibration)),
-        "state columns": [*state, config.state_json],
-        "row columns": asked,
-        "budgets": [config.max_len, config.head_max_len, config.long, config.window, config.stride],
-        "hooks": [config.hooks, config.agent_hooks],
-        "min_confidence": [config.min_confidence, config.abstain_output],
-        "labels": config.labels,
-        "kept columns": config.columns,
-        "rows_per_fragment": config.rows_per_fragment,
-        "format": config.format,
     }
-    return {name: sha256(json.dumps(fact, default=repr).encode(errors="surrogatepass")).hexdigest() for name, fact in facts.items()}
+    fields = {**config.model_dump(include=set(_DECISIVE_FIELDS)), "state": state}
+    hashes = {name: HASHED + sha256(json.dumps(content, default=repr).encode()).hexdigest() for name, content in contents.items()}
+    return hashes | {name: _readable(fields[name]) for name in _DECISIVE_FIELDS}
+
+
+def _readable(value: Any) -> str:
+    return json.dumps(value, default=repr, ensure_ascii=False).encode(errors="backslashreplace").decode()
 
 
 def _weights(config: ScoreConfig) -> str | None:

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 _REFRESH_S = 0.5
 _PLAIN_LINE_S = 5.0
+_WAITING = "the first answers are on their way"
 
 
 class ProgressCounter:
@@ -35,17 +36,18 @@ class ProgressCounter:
 
 
 @contextmanager
-def shown(counter: Any, total_rows: int, console: Console) -> Iterator[None]:
+def shown(counter: Any, done_rows: int, total_rows: int, console: Console) -> Iterator[None]:
     """Shows the counter's progress until the block ends: a bar on a terminal, else a line every few seconds.
 
     Args:
         counter: Handle of a ProgressCounter actor.
-        total_rows: Rows that the job will answer.
+        done_rows: Rows that earlier runs have answered.
+        total_rows: Rows of the whole input.
         console: Where to show it.
     """
     stop = threading.Event()
     show = _bar if console.is_terminal else _lines
-    thread = threading.Thread(target=show, args=(counter, total_rows, console, stop), name="laya-progress", daemon=True)
+    thread = threading.Thread(target=show, args=(counter, done_rows, total_rows, console, stop), name="laya-progress", daemon=True)
     thread.start()
     try:
         yield
@@ -62,7 +64,7 @@ def _counts(counter: Any) -> dict[str, int]:
     return counts
 
 
-def _bar(counter: Any, total_rows: int, console: Console, stop: threading.Event) -> None:
+def _bar(counter: Any, done_rows: int, total_rows: int, console: Console, stop: threading.Event) -> None:
     columns = (
         TextColumn("scoring"),
         BarColumn(),
@@ -73,19 +75,20 @@ def _bar(counter: Any, total_rows: int, console: Console, stop: threading.Event)
     )
     started = time.monotonic()
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("scoring", total=total_rows, detail="starting")
+        task = progress.add_task("scoring", total=total_rows, completed=done_rows, detail=_WAITING)
         while not stop.wait(_REFRESH_S):
             counts = _counts(counter)
             if counts["rows"]:
-                progress.update(task, completed=min(counts["rows"], total_rows), detail=_detail(counts, time.monotonic() - started))
+                done = min(done_rows + counts["rows"], total_rows)
+                progress.update(task, completed=done, detail=_detail(counts, time.monotonic() - started))
 
 
-def _lines(counter: Any, total_rows: int, console: Console, stop: threading.Event) -> None:
+def _lines(counter: Any, done_rows: int, total_rows: int, console: Console, stop: threading.Event) -> None:
     started = time.monotonic()
     while not stop.wait(_PLAIN_LINE_S):
         counts = _counts(counter)
-        detail = _detail(counts, time.monotonic() - started) if counts["rows"] else "starting"
-        console.print(f"scoring: {counts['rows']:,} of {total_rows:,} rows, {detail}")
+        detail = _detail(counts, time.monotonic() - started) if counts["rows"] else _WAITING
+        console.print(f"scoring: {min(done_rows + counts['rows'], total_rows):,} of {total_rows:,} rows, {detail}")
 
 
 def _detail(counts: dict[str, int], seconds: float) -> str:

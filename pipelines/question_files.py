@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from laya.questions import Question, parse_questions
-from pipelines.errors import InputError
+from pipelines.errors import InputError, suggestion
 from pipelines.yaml_files import load_yaml
+
+_KEYS = ("type", "instructions", "criteria", "labels", "option_order")
 
 
 def bundled_questions() -> list[str]:
@@ -53,7 +56,19 @@ def parse_question_text(text: str, source: str) -> tuple[dict[Any, Any], tuple[Q
 def _parsed(questions: Any, source: str) -> tuple[dict[Any, Any], tuple[Question, ...]]:
     if not isinstance(questions, dict) or not questions:
         raise InputError(f"{source} must map question ids to questions (type, instructions, criteria)")
+    for qid, question in questions.items():
+        for key in question if isinstance(question, Mapping) else ():
+            if key not in _KEYS:
+                _doubt(key, f"{source}: question {qid!r}")
     try:
         return questions, parse_questions(questions)
     except ValueError as error:
         raise InputError(f"{source}: {error}") from None
+
+
+def _doubt(key: Any, where: str) -> None:
+    """Refuses what looks like a slip of the pen; of anything else that means nothing here, it only says so."""
+    told = suggestion(str(key), _KEYS, "keys of a question")
+    if told.startswith("did you mean"):
+        raise InputError(f"{where}: there is no key {key!r}; {told}")
+    warnings.warn(f"{where}: the key {key!r} means nothing and is left out; {told}", RuntimeWarning, stacklevel=4)

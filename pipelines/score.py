@@ -126,8 +126,8 @@ def _run(plan: ScorePlan, router: ClusterRouter, workers: int, console: Console 
     pending = plan.pending
     fragments = ray.data.from_items([{"fragment": pickle.dumps(fragment)} for fragment in pending], override_num_blocks=len(pending))
     parts = fragments.map(score_fragment, fn_args=(job,), compute=TaskPoolStrategy(size=workers), num_cpus=WORKER_CPUS)
-    rows = sum(fragment.rows for fragment in pending)
-    with nullcontext() if console is None else shown(counter, rows, console):
+    left = sum(fragment.rows for fragment in pending)
+    with nullcontext() if console is None else shown(counter, plan.row_count - left, plan.row_count, console):
         for part in parts.iter_rows():
             if part["stopped"] is not None:
                 raise pickle.loads(part["stopped"])

@@ -135,8 +135,9 @@ def _run(job: ScoreConfig, quiet: bool) -> None:
     try:
         summary = run(job, None if quiet else Console(stderr=True))
     except KeyboardInterrupt:
-        kept = f"what was committed stays in {job.output}" if list_folder(job.output) else "nothing was committed yet"
-        click.echo(f"\nstopped; {kept}, and the same command goes on there", err=True)
+        done = bool(list_folder(job.output))
+        kept = f"what was committed stays in {job.output}, and the same command goes on from there" if done else "nothing was committed yet"
+        click.echo(f"\nstopped; {kept}", err=True)
         sys.exit(EXIT_INTERRUPTED)
     print_summary(summary, Console())
 

@@ -73,7 +73,7 @@ def print_summary(summary: Summary, console: Console) -> None:
 def _answers_table(tally: Tally, questions: Sequence[Question]) -> Table:
     qids = [str(question.qid) for question in questions] or list(tally.questions)
     counted = {qid: tally.questions.get(qid, QuestionTally()) for qid in qids}
-    labelled = any(counts.evaluation.rows for counts in counted.values())
+    labelled = any(counts.evaluation.rows or counts.evaluation.unusable for counts in counted.values())
     gated = any(counts.abstained for counts in counted.values())
     table = Table(box=None, pad_edge=False, header_style="bold")
     names = ["question", "answers", "mean confidence", *(["unsure"] if gated else []), *(["against labels"] if labelled else [])]
@@ -92,13 +92,16 @@ def _answers_table(tally: Tally, questions: Sequence[Question]) -> Table:
 
 def _against_labels(counts: QuestionTally) -> str:
     found = counts.evaluation
-    if not found.rows:
-        return "-"
-    lines = [
-        f"accuracy {found.accuracy:.3f} of {found.rows:,}",
-        f"commonest label {found.baseline / found.rows:.3f}",
-        f"Brier {found.mean_brier:.3f}, calibration error {found.calibration_error:.3f}",
-    ]
-    if counts.type == "score":
-        lines.append(f"mean error {found.level_error / found.rows:.2f} levels")
-    return "\n".join(lines)
+    lines = []
+    if found.rows:
+        lines = [
+            f"accuracy {found.accuracy:.3f} of {found.rows:,}",
+            f"commonest label {found.baseline / found.rows:.3f}",
+            f"Brier score {found.mean_brier:.3f}",
+            f"calibration error {found.calibration_error:.3f}",
+        ]
+        if counts.type == "score":
+            lines.append(f"mean error {found.level_error / found.rows:.2f} levels")
+    if found.unusable:
+        lines.append(f"{found.unusable:,} labels are no answer, e.g. {found.unusable_example!r}")
+    return "\n".join(lines) or "-"

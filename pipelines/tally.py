@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from laya.questions import Question
-from pipelines.evaluation import Evaluation, decided, label_text
+from pipelines.evaluation import Evaluation, decided
 
 CONFIDENCE_BINS = 20
 """Equal bins of confidence from 0 to 1, for histograms."""
@@ -38,7 +38,7 @@ class QuestionTally:
     evaluation: Evaluation = field(default_factory=Evaluation)
 
     def add(self, question: Question, answer: Mapping[str, Any], truth: Any, abstained: bool) -> None:
-        """Counts an answer, and compares it with its label if there is a usable one."""
+        """Counts an answer, and compares it with its label if there is one."""
         decision = decided(answer)
         confidence = answer["answer_confidence"]
         self.type = question.type
@@ -46,9 +46,7 @@ class QuestionTally:
         self.confidence += confidence
         self.histogram[min(int(confidence * CONFIDENCE_BINS), CONFIDENCE_BINS - 1)] += 1
         self.abstained += abstained
-        label = label_text(question, truth)
-        if label is not None:
-            self.evaluation.add(question, answer, decision, label)
+        self.evaluation.add_truth(question, answer, decision, truth)
 
     def merge(self, other: QuestionTally) -> None:
         """Adds another one's counts."""

@@ -42,5 +42,9 @@ def load_yaml(text: str, source: str) -> Any:
     """
     try:
         return yaml.load(text, _Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise InputError(f"{source} is not valid YAML: {where}{error.problem or error.context}") from None
     except yaml.YAMLError as error:
         raise InputError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None

@@ -49,6 +49,11 @@ class Job:
     bytes_written: int
 
     @property
+    def started(self) -> float:
+        """When the first run began, in seconds since 1970; one that was stopped is known by the manifest that it has written."""
+        return min([self.manifest.created_at, *(float(run["started_at"]) for run in self.runs)])
+
+    @property
     def complete(self) -> bool:
         """Whether every fragment has its part."""
         return len(self.spans) >= self.manifest.fragments

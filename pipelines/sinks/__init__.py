@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pipelines.sinks.folder import locked, remove_unfinished
 from pipelines.sinks.manifest import (
+    HASHED,
     Manifest,
     check_output_folder,
     fingerprint,
@@ -17,6 +18,7 @@ from pipelines.sinks.output_table import Outcome, output_rows, output_schema, se
 from pipelines.sinks.parts import Aside, abstaining, committed_notes, committed_parts, part_name, part_notes, write_part
 
 __all__ = [
+    "HASHED",
     "Aside",
     "Manifest",
     "Outcome",

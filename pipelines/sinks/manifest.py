@@ -14,8 +14,10 @@ from pipelines.sinks.folder import CORNER, corner, not_writable
 from pipelines.sources import InputFile
 from pipelines.storage import join, list_folder, make_folder, read_bytes, write_bytes
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 """Version of the output's format; part files of different versions are never mixed."""
+HASHED = "sha256:"
+"""What the hash of a fact begins with."""
 _MANIFEST = "manifest.json"
 
 
@@ -24,7 +26,7 @@ class Manifest:
     """What an output folder is made of.
 
     Attributes:
-        facts: Name to hash of all that decides what the output holds.
+        facts: Name to text of all that decides what the output holds; of a long one its hash.
         config: What the job was told to do.
         questions: Question id (as text) to question; None where each row has its own.
         fragments: How many fragments the input is cut into.
@@ -106,9 +108,15 @@ def check_output_folder(folder: str, facts: Mapping[str, str]) -> Literal["fresh
     known = read_manifest(folder).facts
     differing = [name for name in {**known, **facts} if known.get(name) != facts.get(name)]
     if differing:
-        told = f"{differing[0]} differs" if len(differing) == 1 else f"{', '.join(differing[:-1])} and {differing[-1]} differ"
+        told = "; ".join(_difference(name, known.get(name, "nothing"), facts.get(name, "nothing")) for name in differing)
         raise InputError(f"{folder}: holds the output of another job: {told}; choose a new --output, or delete that folder")
     return "resume"
+
+
+def _difference(name: str, there: str, now: str) -> str:
+    if there.startswith(HASHED) or now.startswith(HASHED):
+        return f"{name}: not the same"
+    return f"{name}: {there} there, {now} now"
 
 
 def run_location(folder: str, started: float) -> str:

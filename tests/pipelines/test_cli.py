@@ -4,15 +4,35 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 
 import laya
+from pipelines.cli import main
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def command(capsys, monkeypatch):
+    """Runs the command in this process, as a second takes a hundred of those."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # which the command replaces
+
+    def run_here(*arguments):
+        try:
+            main([str(argument) for argument in arguments])
+            code = 0
+        except SystemExit as end:
+            code = int(end.code or 0)
+        told = capsys.readouterr()
+        return code, told.out, told.err
+
+    return run_here
 
 
 def run(*arguments, stdin=b"", cwd=ROOT, **environment):
@@ -67,7 +87,7 @@ GOOD = "score in.jsonl -q tickets -o out"
 WRONG = {
     "score -q tickets -o out": "no input",
     "score in.jsonl -o out": "questions",
-    "score in.jsonl -q tickets": "output: missing",
+    "score in.jsonl -q tickets": "output: missing; give --output",
     "score --config nowhere.yaml": "nowhere.yaml",
     "score --config job.yaml": "agent: no such field",
     "score s3:/in -q tickets -o out": "s3:/in",
@@ -102,7 +122,6 @@ WRONG = {
     f"{GOOD} --agent 2": "--agent",
     f"{GOOD} --model ./nothing": "nothing",
     f"{GOOD} --model ./full": "rl_agent_config.json",
-    f"{GOOD} --address 127.0.0.1:1": "127.0.0.1:1",
     "scoer in.jsonl": "scoer",
     "predict -q tickets": "no text",
     "predict hello": "--questions",
@@ -116,12 +135,29 @@ WRONG = {
 
 
 @pytest.mark.parametrize("line", WRONG)
-def test_bad_input_is_one_line_and_exit_code_2(line, place):
-    done = run(*line.split(), cwd=place)
-    error = done.stderr.decode()
-    assert done.returncode == 2, error
+def test_bad_input_is_one_line_and_exit_code_2(line, place, command, monkeypatch):
+    monkeypatch.chdir(place)
+    code, _, error = command(*line.split())
+    assert code == 2, error
     assert WRONG[line] in error
     assert len(error.strip().splitlines()) == 1, error
+
+
+@pytest.mark.parametrize("line", ["score in.jsonl -q tickets", "score in.jsonl -q tickets -o out --address 127.0.0.1:1"])
+def test_so_it_is_in_a_process_of_its_own(line, place):
+    done = run(*line.split(), cwd=place)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
+def test_predict_says_what_the_answers_mean(command):
+    code, told, _ = command("predict", "I was charged twice", "Hello", "-q", "tickets")
+    assert code == 0
+    lines = told.splitlines()
+    assert [lines[0], lines[4]] == ["'I was charged twice'", "'Hello'"]
+    assert re.fullmatch(r"  department  billing         confidence [01]\.\d\d", lines[1])
+    assert re.fullmatch(r"  urgency     \d\.\d\d of 0 to 3  confidence 0\.\d\d, nearest to '[a-z ,]+'", lines[2])
+    assert re.fullmatch(r"  leaving     no              confidence 0\.\d\d, probability of yes 0\.\d\d", lines[3])
 
 
 def test_route_says_where_and_why():

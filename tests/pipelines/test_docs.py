@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from pipelines.config import ScoreConfig
+from pipelines.question_files import parse_question_text
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "scoring.md"
@@ -19,11 +20,17 @@ def test_its_blocks_run_one_after_the_other(ray_session, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ray_session, "init", lambda **_: None)  # the session's Ray is there already
     blocks = re.findall(r"^```python\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     page: dict[str, object] = {"__name__": "page"}
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), page)
-    assert (tmp_path / "out" / "tickets.report.html").is_file()
+    assert (tmp_path / "out" / "from-python.report.html").is_file()
+
+
+def test_its_questions_are_valid():
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", TEXT, re.DOTALL | re.MULTILINE)
+    _, parsed = parse_question_text(block, "the page")
+    assert [(question.type, question.n) for question in parsed] == [("choice", 2), ("score", 3), ("noul", 2)]
 
 
 def test_each_flag_that_it_names_is_there():

@@ -240,5 +240,5 @@ class TestOutput:
         manifest = read_manifest(str(tmp_path / "out"))
         assert (manifest.rows, manifest.fragments, manifest.config["format"]) == (5, 1, "jsonl")
         assert parse_questions(manifest.questions or {}) == parse_questions(ANGRY)
-        with pytest.raises(InputError, match="questions and budgets differ"):
+        with pytest.raises(InputError, match="job: questions: not the same; max_len: null there, 99 now; "):
             score(job(source, tmp_path / "out", format="jsonl", columns=("note", "id"), questions={"calm": ANGRY["angry"]}, max_len=99))

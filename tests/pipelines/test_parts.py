@@ -275,8 +275,8 @@ class TestManifest:
         [
             ("{", "not a manifest that can be read"),
             ("[]", "not a manifest that can be read"),
-            ('{"version": 2}', "not a manifest that can be read"),
-            ('{"version": 99}', "format version 99, not 2"),
+            ('{"version": 3}', "not a manifest that can be read"),
+            ('{"version": 99}', "format version 99, not 3"),
             (None, "holds no output of `laya score`"),
         ],
     )
@@ -303,10 +303,10 @@ class TestManifest:
     def test_another_job_is_refused_with_what_differs(self, folder):
         write_manifest(folder, manifest(model="a", questions="b", input="c"))
         for facts, told in (
-            ({"model": "a", "questions": "x", "input": "c"}, "of another job: questions differs; choose a new --output, or delete"),
-            ({"model": "x", "questions": "x", "input": "c"}, "of another job: model and questions differ; "),
-            ({"model": "a", "questions": "b"}, "of another job: input differs"),
-            ({"model": "a", "questions": "b", "input": "c", "new": "d"}, "of another job: new differs"),
+            ({"model": "a", "questions": "x", "input": "c"}, "of another job: questions: b there, x now; choose a new --output, or delete"),
+            ({"model": "x", "questions": "x", "input": "c"}, "of another job: model: a there, x now; questions: b there, x now; "),
+            ({"model": "a", "questions": "b"}, "of another job: input: c there, nothing now; "),
+            ({"model": "a", "questions": "b", "input": "c", "new": "d"}, "of another job: new: nothing there, d now; "),
         ):
             with pytest.raises(InputError, match=told):
                 check_output_folder(folder, facts)
@@ -351,14 +351,14 @@ class TestFacts:
         for name, changes in (
             ("questions", {"questions": {"r": question, "q": question}}),
             ("questions", {"questions": {"q": swapped, "r": question}}),
-            ("state columns", {"state": ("text", "subject")}),
-            ("row columns", {"lang": "de"}),
-            ("budgets", {"max_len": 100}),
-            ("budgets", {"long": "scan"}),
+            ("state", {"state": ("text", "subject")}),
+            ("lang", {"lang": "de"}),
+            ("max_len", {"max_len": 100}),
+            ("long", {"long": "scan"}),
             ("calibration", {"calibration": str(tmp_path / "t.json")}),
             ("min_confidence", {"min_confidence": 0.5}),
             ("labels", {"labels": {"q": "subject"}}),
-            ("kept columns", {"columns": ("text",)}),
+            ("columns", {"columns": ("text",)}),
             ("rows_per_fragment", {"rows_per_fragment": 10}),
             ("format", {"format": "jsonl"}),
             ("hooks", {"hooks": "tests.pipelines.job_hooks:Guard"}),

@@ -32,7 +32,9 @@ def test_words_that_look_like_booleans_or_dates_stay_words():
     [
         ("", "must map question ids"),
         ("[1, 2]", "must map question ids"),
-        ("q: {type: choice", "not valid YAML"),
+        ("q: {type: choice", "not valid YAML: line 1, column 17: expected ',' or '}'"),
+        ("q: {type: noul, instructions: x}\nq: {}", "line 2, column 1: key 'q' stands twice"),
+        ("q: {type: noul, instructions: x, critera: {}}", "question 'q': there is no key 'critera'; did you mean 'criteria'?"),
         ("q: {type: noul, instructions: a}\nq: {type: noul, instructions: b}", "'q' stands twice"),
         ("q: {type: bool, instructions: a}", "question 'q': type must be"),
         ("q: {type: choice, instructions: a, criteria: {a: x, a: y}}", "'a' stands twice"),
@@ -45,6 +47,13 @@ def test_refusals_are_one_line_that_names_the_file(text, told):
     assert message.startswith("question file q.yaml")
     assert told in message
     assert "\n" not in message
+
+
+def test_a_key_that_means_nothing_is_told():
+    with pytest.warns(
+        RuntimeWarning, match="question 'q': the key 'threshold' means nothing and is left out; the keys of a question are type"
+    ):
+        load_questions({"q": {"type": "noul", "instructions": "x", "threshold": 0.9}})
 
 
 def test_an_unknown_file_names_the_bundled_ones():

@@ -17,7 +17,7 @@ from pipelines.errors import InputError
 from pipelines.report import report_location, write_report
 from pipelines.report.facts import Span
 from pipelines.report.throughput import throughput
-from pipelines.report.words import duration, share, short, shown
+from pipelines.report.words import duration, moment, share, short, shown
 from pipelines.sinks import Manifest, part_name, run_location, write_manifest
 from pipelines.tally import Tally
 
@@ -149,6 +149,14 @@ def test_it_tells_what_the_notes_say(tmp_path):
     assert "accuracy 100.0 % commonest label: 100.0 % Brier score 0.080" in page.text
     assert "Brier score 1.280" in page.text
     assert [page.text.count(f"calibration error {value}") for value in ("0.200", "0.800")] == [2, 1]
+
+
+def test_it_tells_of_labels_that_are_no_answer_and_of_the_first_start(tmp_path):
+    tallies = [tally_of(QUESTIONS, [result(QUESTIONS)] * 2, {"team": "Billing"})]
+    page = write_job(tmp_path / "out", tallies, runs=[(STARTED - 65.0, 2)])
+    assert "2 labels are none of its answers, such as Billing; they count for nothing below." in page.text
+    assert page.text.count(moment(STARTED - 65.0)) == 3  # at the top, at the foot and in the table of runs
+    assert "1 part, 4 B" in page.text
 
 
 def test_it_needs_nothing_but_itself(tmp_path):

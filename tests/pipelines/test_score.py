@@ -165,7 +165,7 @@ def test_another_job_in_the_same_folder_is_refused(ray_session, tmp_path):
     source = tmp_path / "in.jsonl"
     source.write_text('{"text": "hello"}\n')
     score(config([source], tmp_path / "out"))
-    with pytest.raises(InputError, match="of another job: questions differs; choose a new --output"):
+    with pytest.raises(InputError, match="of another job: questions: not the same; choose a new --output"):
         score(config([source], tmp_path / "out", questions="packages"))
 
 

@@ -86,6 +86,19 @@ def test_accuracy_counts_only_labelled_rows():
     assert (angry.right, angry.rows) == (1, 1)
 
 
+def test_labels_that_are_no_answer_are_counted_apart_and_told():
+    rows = [(result("billing", 0.2, 0.9), {"team": label}) for label in ("Billing", "billing", "", None, "Help")]
+    tally = tally_of(*rows)
+    found = tally.questions["team"].evaluation
+    assert (found.rows, found.right, found.unusable, found.unusable_example) == (1, 1, 2, "Billing")
+    again = Tally.from_dict(json.loads(json.dumps(tally.to_dict())))
+    both = Tally.total([tally_of((result("billing", 0.2, 0.9), {})), again])
+    assert (both.questions["team"].evaluation.unusable, both.questions["team"].evaluation.unusable_example) == (2, "Billing")
+    console = Console(record=True, width=120)
+    print_summary(Summary(tally_of(rows[0]), 0, 1.0, 1.0, "out", 1, (TEAM,)), console)
+    assert "1 labels are no answer, e.g. 'Billing'" in console.export_text()
+
+
 def test_brier_and_calibration_error_are_those_of_the_textbook():
     random = Random(7)
     confusion, brier, by_bin, tally = Counter[tuple[str, str]](), 0.0, defaultdict(list), Tally()
@@ -172,5 +185,5 @@ def test_the_summary_tells_how_sure_and_how_right_and_where_the_rest_lies():
     console = Console(record=True, width=120)
     print_summary(Summary(tally, 0, 1.0, 1.0, "out", 1, (TEAM,), "review", "out.report.html"), console)
     text = console.export_text()
-    for told in ("unsure", "Brier 0.500, calibration error 0.000", "review      review (copies", "report      out.report.html"):
+    for told in ("unsure", "Brier score 0.500", "calibration error 0.000", "review      review (copies", "report      out.report.html"):
         assert told in text
