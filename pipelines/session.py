@@ -43,7 +43,7 @@ def ray_session(address: str | None, num_cpus: int) -> Iterator[None]:
     if address or os.environ.get("RAY_ADDRESS"):
         try:
             _knock(address or os.environ["RAY_ADDRESS"])
-            ray.init(address=address, logging_level="warning", namespace="laya")
+            ray.init(address=address, logging_level="error", log_to_driver=False, namespace="laya")
         except (OSError, RuntimeError, ValueError) as error:
             raise InputError(f"--address {address or os.environ['RAY_ADDRESS']}: no Ray cluster answers there ({error})") from None
     else:

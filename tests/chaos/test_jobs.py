@@ -99,3 +99,43 @@ def test_whatever_is_killed_the_output_is_that_of_one_run(source, whole, tmp_pat
     assert len(found) == len(whole)
     assert [index for index, (row, expected) in enumerate(zip(found, whole, strict=True)) if not same(row, expected)] == []
     assert not list((output / "_laya").glob("unfinished*"))
+
+
+NODES = """
+from ray.cluster_utils import Cluster
+
+cluster = Cluster()
+cluster.add_node(num_cpus=1, object_store_memory=100_000_000)
+other = cluster.add_node(num_cpus=1, object_store_memory=100_000_000)
+print(cluster.address, flush=True)
+input()
+cluster.remove_node(other, allow_graceful=False)
+print("lost", flush=True)
+input()
+cluster.shutdown()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_node_may_be_lost_under_a_job(source, whole, tmp_path):
+    output = tmp_path / "out"
+    nodes = subprocess.Popen(
+        [sys.executable, "-c", NODES], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert nodes.stdin is not None
+    assert nodes.stdout is not None
+    try:
+        job = subprocess.Popen([*command(source, output), "--address", nodes.stdout.readline().strip()], stdout=subprocess.DEVNULL)
+        ready = lambda: job.poll() is not None or (output.exists() and len(committed_parts(str(output), "parquet")) >= 2)  # noqa: E731
+        until(ready, "2 parts are committed", 120)
+        assert job.poll() is None, "it ended before the node could be lost"
+        print(file=nodes.stdin, flush=True)
+        assert nodes.stdout.readline() == "lost\n"
+        assert job.wait(400) == 0
+    finally:
+        nodes.communicate("\n", timeout=60)
+    # On a cluster the driver may not have the checkpoint's files, which run ids otherwise depend on.
+    found, expected = ([{**row, "laya": {**row["laya"], "run_id": None}} for row in rows] for rows in (rows_of(output), whole))
+    assert len(found) == len(expected)
+    assert [index for index, pair in enumerate(zip(found, expected, strict=True)) if not same(*pair)] == []
