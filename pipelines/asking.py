@@ -134,19 +134,19 @@ class Asker:
             outcome: Outcome | _Pending
             try:
                 request = {**self._rows.request(record), "run_id": name}
-                key, length = self._key(request)
+                key, text = self._key(request)
             except RecordError as error:
                 outcome = error
             else:
                 if key in known:
                     outcome = known[key]
                     self.repeats += 1
-                elif self._rows.scan and length > (0 if self._hooks else LONG_CHARACTERS):
+                elif self._rows.scan and self._may_take_windows(text):
                     outcome = _Pending(scans.submit(self._scan, request), 0)
                 else:
                     outcome = _Pending(call, len(batch))
                     batch.append(request)
-                    characters += length
+                    characters += len(text)
                 if key is not None and isinstance(outcome, _Pending):
                     known[key] = outcome
             asked.append(_Asked(record, name, outcome))
@@ -157,18 +157,26 @@ class Asker:
         calls.submit(_settle, call, self._batch, batch)
         return asked, call
 
-    def _key(self, request: Mapping[str, Any]) -> tuple[Any, int]:
-        """What rows that ask the same have in common (None where they may not share), and the length of the state's text."""
+    def _key(self, request: Mapping[str, Any]) -> tuple[Any, str]:
+        """What rows that ask the same have in common (None where they may not share), and the state's text."""
         state = request["state"]
         try:
             text = serialize(state)
         except (TypeError, ValueError) as error:
             raise RecordError(str(error)) from None
         if not self._alike:
-            return None, len(text)
+            return None, text
         asked = json.dumps(request["questions"], default=repr) if self._rows.each_asks_its_own else None
         budgets = request.get("max_len"), request.get("head_max_len")
-        return (type(state), text, asked, request.get("model"), request.get("lang"), budgets), len(text)
+        return (type(state), text, asked, request.get("model"), request.get("lang"), budgets), text
+
+    def _may_take_windows(self, text: str) -> bool:
+        """Whether to ask about a row by itself, window by window; hooks then see every row that way, and each once."""
+        if self._hooks:
+            return bool(text)
+        window = self._rows.windows["window"]
+        # No text has more tokens than bytes and a mark of its start; one window of it is what a batch would read.
+        return len(text) > LONG_CHARACTERS if window is None else len(text.encode(errors="surrogatepass")) >= window
 
     def _batch(self, requests: Sequence[dict[str, Any]]) -> list[Outcome]:
         outcomes = self._router.predict_batch(requests, hooks=self._hooks, return_exceptions=True)

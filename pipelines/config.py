@@ -54,7 +54,9 @@ class AskConfig(BaseModel):
         default="truncate",
         description="Texts longer than the model reads: answer from their start, or read all of them window by window.",
     )
-    window: int | None = Field(default=None, ge=1, description="Tokens of a window of `long: scan`; None takes all the room there is.")
+    window: int | None = Field(
+        default=None, ge=1, description="Tokens of a window of `long: scan`, also of texts that would fit; None takes all the room."
+    )
     stride: int | None = Field(default=None, ge=1, description="Tokens from one window's start to the next; None is half a window.")
 
     hooks: Names = Field(

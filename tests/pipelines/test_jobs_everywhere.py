@@ -112,16 +112,18 @@ class TestHostileFolder:
 
 class TestLongDocuments:
     def test_a_long_one_among_short_rows_is_read_whole_and_the_rest_as_ever(self, ray_session, tmp_path, mini):
-        long = " ".join(f"Sentence {index} says that everything is fine." for index in range(1300)) + " I am furious, this is outrageous!"
-        middle = "The parcel is late again. " * 150
+        long = " ".join(f"Sentence {index} says that everything is fine." for index in range(300)) + " I am furious, this is outrageous!"
+        middle = "The parcel is late again. " * 30
         rows = [{"id": index, "text": f"short message {index}"} for index in range(40)]
         rows[11]["text"], rows[20]["text"] = long, middle
         (tmp_path / "in.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-        summary = score(job(str(tmp_path / "in.jsonl"), tmp_path / "out", long="scan", agents=2, rows_per_fragment=15))
+        summary = score(
+            job(str(tmp_path / "in.jsonl"), tmp_path / "out", long="scan", window=64, stride=32, agents=2, rows_per_fragment=15)
+        )
         found = read_all(str(tmp_path / "out"))
         assert [row["id"] for row in found] == list(range(40))
         for row in found:
-            expected = mini.predict_long(row["text"], ANGRY)
+            expected = mini.predict_long(row["text"], ANGRY, window=64, stride=32)
             assert row["angry"] == pytest.approx(expected["answers"]["angry"]["noul"], abs=TOLERANCE)
             assert row["laya"]["truncated"] is False
             assert (row["laya"]["windows"] or 1) == expected["usage"]["windows"]

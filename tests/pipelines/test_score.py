@@ -67,7 +67,7 @@ def all_cores():
 
 
 @pytest.mark.usefixtures("all_cores")
-@pytest.mark.parametrize("count", [40, pytest.param(240, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [24, pytest.param(240, marks=pytest.mark.slow)])
 def test_two_agents_answer_every_ticket_as_one_process_does(ray_session, tmp_path, tickets, questions, mini, count):
     tickets, source = tickets[:count], tmp_path / "tickets.jsonl"
     source.write_text("\n".join(json.dumps(ticket) for ticket in tickets), encoding="utf-8")
