@@ -108,6 +108,8 @@ class ScoreConfig(AskConfig):
                 raise ValueError(f"{name} is empty; name a folder for the part files")
         if self.abstain_output is not None and self.min_confidence is None:
             raise ValueError("abstain_output needs min_confidence, which says what is to be reviewed")
+        if self.window is not None and self.stride is not None and self.stride > self.window:
+            raise ValueError(f"stride {self.stride} is wider than the window of {self.window}: nobody would read the tokens between")
         if self.questions_column is not None and self.labels:
             raise ValueError("labels need questions that all rows share: give questions instead of questions_column")
         return self

@@ -14,6 +14,7 @@ from rich.filesize import decimal
 from laya.files import CheckpointError
 from laya.router import Router
 from pipelines.config import ScoreConfig
+from pipelines.errors import InputError
 from pipelines.model_names import registered
 from pipelines.plan import ScorePlan, make_plan
 from pipelines.report.words import duration
@@ -30,9 +31,9 @@ class Forecast:
         plan: Its plan.
         sampled: Rows that were looked at.
         routing: Checkpoint to how many of them it would answer.
-        tokens_per_row: Tokens that the network reads of one of them, all questions together; None where no checkpoint could be loaded here.
+        tokens_per_row: Tokens that the network reads of one of them, all questions together; None where nothing could be measured.
         rows_per_s: What one agent on this machine does; None likewise.
-        hindrance: Why no checkpoint could be loaded here.
+        hindrance: Why nothing could be measured.
     """
 
     plan: ScorePlan
@@ -57,27 +58,30 @@ def foresee(config: ScoreConfig) -> Forecast:
     routing = Counter(decision.model for decision in decisions)
     try:
         tokens, rows_per_s = _measured(router, requests)
-    except (CheckpointError, OSError) as error:
+    except (CheckpointError, InputError, OSError) as error:
         return Forecast(plan, len(requests), routing, None, None, str(error).partition("\n")[0])
     return Forecast(plan, len(requests), routing, tokens, rows_per_s, None)
 
 
-def _measured(router: Router, requests: list[dict[str, Any]]) -> tuple[float | None, float | None]:
+def _measured(router: Router, requests: list[dict[str, Any]]) -> tuple[float, float]:
     """Tokens of a row and rows a second, of as many requests as a few seconds allow; the first ones, which also load, do not count."""
     warm, timed = requests[:2], requests[2:] or requests
     router.predict_batch(warm, return_exceptions=True)
     answered, tokens, started = 0, 0, time.monotonic()
+    problem: BaseException | None = None
     for start in range(0, len(timed), 16):
         for result in router.predict_batch(timed[start : start + 16], return_exceptions=True):
             if isinstance(result, CheckpointError):
                 raise result
-            if not isinstance(result, BaseException):
+            if isinstance(result, BaseException):
+                problem = problem or result
+            else:
                 answered += 1
                 tokens += result["usage"]["input_tokens"]
         if time.monotonic() - started > _FEW_SECONDS:
             break
     if not answered:
-        return None, None
+        raise InputError("there is no row to ask about" if problem is None else f"no sampled row could be answered: {problem}")
     return tokens / answered, answered / (time.monotonic() - started)
 
 
@@ -102,7 +106,7 @@ def print_forecast(forecast: Forecast, console: Console) -> None:
     say(f"routing     {routing or '-'} (of {forecast.sampled} sampled rows)")
     say(f"agents      {config.agents}")
     if forecast.tokens_per_row is None or forecast.rows_per_s is None:
-        say(f"estimate    none: {forecast.hindrance or 'no sampled row could be answered'}")
+        say(f"estimate    none: {forecast.hindrance}")
     else:
         say(f"tokens      about {forecast.tokens_per_row * left:,.0f} ({forecast.tokens_per_row:,.0f} a row, all questions together)")
         seconds = left / forecast.rows_per_s

@@ -160,6 +160,13 @@ def test_predict_says_what_the_answers_mean(command):
     assert re.fullmatch(r"  leaving     no              confidence 0\.\d\d, probability of yes 0\.\d\d", lines[3])
 
 
+def test_a_dry_run_says_why_it_has_no_estimate(command, place, monkeypatch):
+    monkeypatch.chdir(place)
+    code, told, _ = command(*f"{GOOD} --max-len 3 --dry-run".split())
+    assert code == 0
+    assert re.search(r"^estimate    none: no sampled row could be answered: .*max_len", told, re.MULTILINE), told
+
+
 def test_route_says_where_and_why():
     done = run("route", "Wo ist mein Paket geblieben?", "Where is my parcel?", "--json")
     decisions = [json.loads(line) for line in done.stdout.splitlines()]

@@ -56,6 +56,7 @@ def test_questions_may_stand_in_the_file_and_no_is_a_word_there(tmp_path):
         ({"output": "  "}, "output is empty"),
         ({"abstain_output": "review"}, "abstain_output needs min_confidence"),
         ({"window": 64}, "window and stride are for long: scan"),
+        ({"long": "scan", "window": 64, "stride": 65}, "stride 65 is wider than the window of 64"),
         ({"questions": None, "questions_column": "q", "labels": {"a": "b"}}, "labels need questions that all rows share"),
         ({"min_confidence": 1.5}, "min_confidence.*less than or equal to 1"),
         ({"min_confidence": True}, "min_confidence"),
