@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -26,6 +27,7 @@ def build_agent(id: AgentId, config: RouterConfig, weights: Mapping[str, Any] | 
     """
     hosting = config.hosted(id.checkpoint)
     threads = config.threads if hosting.num_cpus is None else max(1, int(hosting.num_cpus))
+    threads = min(threads, os.cpu_count() or 1)  # a node may have been given more CPUs than it has cores
     arguments = {
         "subfolder": id.source.subfolder,
         "revision": id.source.revision,

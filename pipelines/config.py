@@ -93,7 +93,7 @@ class ScoreConfig(AskConfig):
     on_error: Literal["row", "raise"] = Field(default="row", description="A row that cannot be answered: an error row, or the job stops.")
 
     agents: int = Field(default=1, ge=1, description="Copies of the model that score at a time.")
-    agent_cpus: float | None = Field(default=None, gt=0, description="CPUs of each and of what feeds it; None shares what there is.")
+    agent_cpus: float | None = Field(default=None, gt=0, description="CPUs of each and of what feeds it; None shares what is free.")
     rows_per_fragment: int = Field(
         default=ROWS_PER_FRAGMENT, ge=1, description="Rows that are scored, committed and (after a fault) repeated as one."
     )

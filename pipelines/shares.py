@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import ray
+from ray._private.state import available_resources_per_node  # the public one adds the nodes up
 
 WORKER_CPUS = 0.25
 """Share of a CPU that a worker counts for: it reads, waits for agents and writes."""
@@ -44,13 +45,16 @@ def agent_share(slots: int, agent_cpus: float | None = None) -> AgentShare:
 
     Args:
         slots: How many agents there may be.
-        agent_cpus: CPUs of each, and of the worker that feeds it; None shares what the nodes have.
+        agent_cpus: CPUs of each, and of the worker that feeds it; None shares what is free on the nodes now.
     """
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    gpus = sum(node.get("GPU", 0.0) for node in nodes)
-    cpus = [node.get("CPU", 0.0) for node in nodes if not gpus or node.get("GPU")]
-    # An autoscaler may still bring the CPUs that are not there.
-    share = agent_cpus or threads_of_each(cpus, slots) or sum(cpus) / slots or 1.0
+    nodes = {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
+    gpus = sum(node.get("GPU", 0.0) for node in nodes.values())
+    usable = [name for name, node in nodes.items() if not gpus or node.get("GPU")]
+    left = available_resources_per_node()
+    free = [left.get(name, nodes[name]).get("CPU", 0.0) for name in usable]  # of a new node nothing is told yet
+    # Where nothing is free, agents wait for others to leave, or for an autoscaler's nodes.
+    there = sum(free) or sum(nodes[name].get("CPU", 0.0) for name in usable)
+    share = agent_cpus or threads_of_each(free, slots) or min(1.0, there / slots) or 1.0
     # Workers that found no room would wait for the agents, which wait for them.
     return AgentShare(math.ceil(share), max(share - WORKER_CPUS, share / 2), min(1.0, gpus / slots))
 

@@ -12,6 +12,7 @@ import ray
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines import shares
 from pipelines.shares import WORKER_CPUS, AgentShare, agent_share, embedded_cpus, threads_of_each
 
 JOB = """
@@ -42,9 +43,12 @@ def test_threads_of_each(cpus, slots, threads):
     assert threads_of_each(cpus, slots) == threads
 
 
-def nodes_of(monkeypatch, *resources, dead=()):
-    nodes = [{"Alive": True, "Resources": of} for of in resources] + [{"Alive": False, "Resources": of} for of in dead]
-    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+def nodes_of(monkeypatch, *resources, dead=(), taken=None):
+    alive = {f"node {place}": of for place, of in enumerate(resources)}
+    nodes = [{"NodeID": name, "Alive": True, "Resources": of} for name, of in alive.items()]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes + [{"NodeID": "gone", "Alive": False, "Resources": of} for of in dead])
+    free = {name: {**of, "CPU": of.get("CPU", 0.0) - (taken or {}).get(name, 0.0)} for name, of in alive.items()}
+    monkeypatch.setattr(shares, "available_resources_per_node", lambda: free)
 
 
 @given(cpus=st.lists(st.integers(1, 64), min_size=1, max_size=5), slots=st.integers(1, 16))
@@ -72,6 +76,19 @@ def test_what_the_user_says_counts(monkeypatch):
 def test_only_nodes_with_gpus_count_where_there_are_any(monkeypatch):
     nodes_of(monkeypatch, {"CPU": 64.0}, {"CPU": 8.0, "GPU": 2.0}, dead=[{"CPU": 32.0, "GPU": 8.0}])
     assert agent_share(2) == AgentShare(threads=4, num_cpus=3.75, num_gpus=1.0)
+
+
+def test_what_others_hold_is_left_to_them(monkeypatch):
+    nodes_of(monkeypatch, {"CPU": 8.0}, {"CPU": 8.0}, taken={"node 0": 8.0, "node 1": 4.0})
+    assert agent_share(1) == AgentShare(threads=4, num_cpus=3.75, num_gpus=0.0)
+    assert agent_share(2) == AgentShare(threads=2, num_cpus=1.75, num_gpus=0.0)
+    nodes_of(monkeypatch, {"CPU": 8.0}, taken={"node 0": 7.25})
+    assert agent_share(1) == AgentShare(threads=1, num_cpus=0.5, num_gpus=0.0)
+
+
+def test_where_nothing_is_free_an_agent_waits_for_one_cpu(monkeypatch):
+    nodes_of(monkeypatch, {"CPU": 8.0}, taken={"node 0": 8.0})
+    assert agent_share(1) == AgentShare(threads=1, num_cpus=0.75, num_gpus=0.0)
 
 
 def test_cpus_that_an_autoscaler_may_bring_are_asked_for(monkeypatch):
