@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import threading
+import signal
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, is_dataclass
@@ -128,11 +129,26 @@ def show_status(address: str | None, router: str | None, as_json: bool, interval
 
 
 def _watch(reader: RouterReader, answers: Sequence[RouterAnswer], interval_s: float, console: Console) -> None:
-    pause = threading.Event()
-    with Live(tables(answers), console=console, auto_refresh=False) as live:
-        live.refresh()
-        while not pause.wait(interval_s):
-            live.update(tables(reader.read()), refresh=True)
+    ended = resting = False
+
+    def end(*_: Any) -> None:
+        nonlocal ended
+        ended = True
+        if resting:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, end)  # raised in the midst of Ray, an interrupt may be lost there
+    try:
+        with Live(tables(answers), console=console, auto_refresh=False) as live:
+            live.refresh()
+            while not ended:
+                resting = True
+                time.sleep(interval_s)
+                resting = False
+                live.update(tables(reader.read()), refresh=True)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    raise KeyboardInterrupt
 
 
 def _running(address: str | None) -> str:
