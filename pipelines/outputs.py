@@ -18,11 +18,14 @@ from pipelines.tally import Tally
 
 
 @contextmanager
-def opened(plan: ScorePlan) -> Iterator[None]:
+def opened(plan: ScorePlan) -> Iterator[ScorePlan]:
     """Holds a job's folders for the parts of a block: the manifest first, so that a run that stops can be told from another.
 
+    Yields:
+        The plan as it is now: since it was made, another run may have been there.
+
     Raises:
-        InputError: A folder cannot be written to, or another run writes to it now.
+        InputError: A folder cannot be written to, another run writes to it now, or it holds another job's output.
     """
     config = plan.config
     manifest = Manifest(
@@ -37,11 +40,14 @@ def opened(plan: ScorePlan) -> Iterator[None]:
     with ExitStack() as held:
         for folder in folders:
             held.enter_context(locked(folder))
+        plan = plan.refreshed()
+        for folder in folders:
             write_manifest(folder, manifest)
             remove_unfinished(folder)
-        yield
+        yield plan
         for folder in folders:
             remove_unfinished(folder)
+        plan.refreshed()  # an object store has no locks: whoever was there meanwhile is told, at least
 
 
 def write_empty(plan: ScorePlan) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -89,6 +89,19 @@ class ScorePlan:
         """Fragments that are still to be scored."""
         return [fragment for fragment in self.fragments if fragment.index not in self.done]
 
+    def refreshed(self) -> Self:
+        """The same plan with what is done by now.
+
+        Raises:
+            InputError: An output folder holds something else, or the output of another job.
+        """
+        config = self.config
+        found = check_output_folder(config.output, self.facts)
+        if config.abstain_output is not None:
+            check_output_folder(config.abstain_output, self.facts)
+        done = committed_notes(config.output, config.format, config.abstain_output) if found == "resume" else {}
+        return replace(self, done=done)
+
 
 def make_plan(config: ScoreConfig) -> ScorePlan:
     """Looks over the input, the questions and the output folder; changes nothing.
@@ -109,22 +122,18 @@ def make_plan(config: ScoreConfig) -> ScorePlan:
     _check_columns(config, columns)
     check_labels(config.labels, parsed or (), columns.names)
     kept = columns.kept(config.columns)
-    facts = _facts(config, files, questions, rows.state)
-    resumed = check_output_folder(config.output, facts) == "resume"
-    if config.abstain_output is not None:
-        check_output_folder(config.abstain_output, facts)
     return ScorePlan(
         config=config,
         files=tuple(files),
         fragments=tuple(surveyed.fragments),
-        done=committed_notes(config.output, config.format) if resumed else {},
+        done={},
         columns=kept,
         questions=questions,
         parsed=parsed,
         schema=output_schema(kept, parsed),
         rows=rows,
-        facts=facts,
-    )
+        facts=_facts(config, files, questions, rows.state),
+    ).refreshed()
 
 
 def check_labels(labels: Mapping[str, str], questions: Sequence[Question], columns: Sequence[str]) -> None:
@@ -192,7 +201,7 @@ def _check_column(flag: str, column: str, columns: Sequence[str]) -> None:
 def _facts(config: ScoreConfig, files: Sequence[InputFile], questions: Mapping[Any, Any] | None, state: Sequence[str]) -> dict[str, str]:
     """All that decides what the output holds, by the names that a refusal tells."""
     contents = {
-        "input": [(file.path, file.size, file.mtime_ns) for file in files],
+        "input": [(file.path, file.size, file.mtime_ns, file.partitions) for file in files],
         "questions": _canonical(questions) if questions is not None else config.questions_column,
         "the checkpoint's files": _weights(config),
         "calibration": None if config.calibration is None else _digest(Path(config.calibration)),

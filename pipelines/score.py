@@ -56,12 +56,12 @@ def score(config: ScoreConfig, console: Console | None = None) -> Summary:
         slots = max(2, config.agents) if _rows_choose(config) else config.agents
         with ray_session(config.address, embedded_cpus(slots, config.agents, config.agent_cpus)), _job_router(config, slots) as router:
             load_models(plan, router)
-            with opened(plan):
+            with opened(plan) as plan:
                 ready = time.monotonic()
                 _run(plan, router, workers, console)
                 scoring_s = time.monotonic() - ready
     else:
-        with opened(plan):
+        with opened(plan) as plan:
             write_empty(plan)
     return summarized(plan, started, scoring_s)
 
@@ -124,6 +124,8 @@ def _run(plan: ScorePlan, router: ClusterRouter, workers: int, console: Console 
     job = FragmentJob.of(plan, router, in_flight=max(2, 2 * plan.config.agents // workers), progress=counter)
     ray.data.DataContext.get_current().enable_progress_bars = False
     pending = plan.pending
+    if not pending:  # another run of the same job has done the rest meanwhile
+        return
     fragments = ray.data.from_items([{"fragment": pickle.dumps(fragment)} for fragment in pending], override_num_blocks=len(pending))
     parts = fragments.map(score_fragment, fn_args=(job,), compute=TaskPoolStrategy(size=workers), num_cpus=WORKER_CPUS)
     left = sum(fragment.rows for fragment in pending)

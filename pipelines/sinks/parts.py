@@ -82,9 +82,9 @@ def write_part(
             part.write(group)
             if unsure is not None and aside is not None:
                 unsure.write(abstaining(group, aside.questions))
-        if unsure is not None and aside is not None:
-            _put(unsure, aside.folder, index, part_format)
         content = {**notes(), "index": index, "rows": part.rows, "size": part.finish()}
+        if unsure is not None and aside is not None:
+            content["aside_size"] = _put(unsure, aside.folder, index, part_format)
         write_bytes(corner(folder, f"part-{index:05}.json"), json.dumps(content, ensure_ascii=False).encode())
         put_file(part.path, join(folder, part_name(index, part_format)))
     return part.rows
@@ -110,13 +110,25 @@ def part_notes(folder: str, indices: Iterable[int]) -> dict[int, dict[str, Any]]
         return {index: notes for index, notes in zip(wanted, pool.map(read, wanted), strict=True) if notes is not None}
 
 
-def committed_notes(folder: str, part_format: PartFormat) -> dict[int, dict[str, Any]]:
-    """What is noted of the parts whose files are there as they were written, by the number of the fragment, in order."""
+def committed_notes(folder: str, part_format: PartFormat, aside: str | None = None) -> dict[int, dict[str, Any]]:
+    """What is noted of the parts whose files are there as they were written, by the number of the fragment, in order.
+
+    Args:
+        folder: The output folder.
+        part_format: How its parts are written.
+        aside: The folder of the copies, which must be as they were written too; None does not look at them.
+    """
     sizes = list_folder(folder)
     noted = sorted(int(match[1]) for match in map(_NOTES.fullmatch, list_folder(corner(folder))) if match is not None)
     present = [index for index in noted if part_name(index, part_format) in sizes]
     notes = part_notes(folder, present)
-    return {index: told for index, told in notes.items() if told.get("size") == sizes[part_name(index, part_format)]}
+    copies = {} if aside is None else list_folder(aside)
+
+    def stands(index: int, told: Mapping[str, Any]) -> bool:
+        name = part_name(index, part_format)
+        return told.get("size") == sizes[name] and (aside is None or told.get("aside_size") == copies.get(name, 0))
+
+    return {index: told for index, told in notes.items() if stands(index, told)}
 
 
 def committed_parts(folder: str, part_format: PartFormat) -> set[int]:
@@ -192,13 +204,15 @@ def _unfinished(folder: str, schema: pa.Schema, part_format: PartFormat) -> Iter
         path.unlink(missing_ok=True)
 
 
-def _put(part: _Unfinished, folder: str, index: int, part_format: PartFormat) -> None:
+def _put(part: _Unfinished, folder: str, index: int, part_format: PartFormat) -> int:
+    """Puts copies in their place, of which there is no file where there are none, and returns its size."""
     target = join(folder, part_name(index, part_format))
-    part.finish()
+    size = part.finish()
     if part.rows:
         put_file(part.path, target)
-    else:
-        delete(target)  # of an earlier try, which cannot have had rows either; but a copy must never be more than the part
+        return size
+    delete(target)  # of an earlier try, which cannot have had rows either; but a copy must never be more than the part
+    return 0
 
 
 def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:

@@ -23,6 +23,7 @@ from pipelines.sinks import (
     Aside,
     Manifest,
     check_output_folder,
+    committed_notes,
     committed_parts,
     fingerprint,
     locked,
@@ -323,6 +324,17 @@ class TestManifest:
         for started in (1000.5, 999.25):
             storage.write_bytes(run_location(folder, started), json.dumps({"started_at": started}).encode())
         assert [run["started_at"] for run in read_runs(folder)] == [999.25, 1000.5]
+
+
+class TestCopies:
+    def test_a_part_whose_copies_are_lost_does_not_count_and_one_without_any_does(self, folder, tmp_path):
+        review = str(tmp_path / "review")
+        for index, tables in enumerate(([gated((1, True), (2, False))], [gated((3, False))])):
+            write_part(folder, index, tables, tables[0].schema, "parquet", aside=Aside(review, ASKED))
+        assert list(committed_notes(folder, "parquet", review)) == [0, 1]
+        storage.delete(storage.join(review, "part-00000.parquet"))
+        assert list(committed_notes(folder, "parquet", review)) == [1]
+        assert list(committed_notes(folder, "parquet")) == [0, 1]
 
 
 class TestFacts:

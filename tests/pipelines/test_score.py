@@ -200,6 +200,48 @@ def test_a_second_run_into_the_same_folder_is_refused_while_the_first_writes(tmp
         pass
 
 
+def test_a_job_planned_before_another_took_the_folder_is_refused_and_the_other_keeps_its_answers(tmp_path):
+    from pipelines.outputs import opened, write_empty
+    from pipelines.plan import make_plan
+
+    (tmp_path / "in.jsonl").write_text("")
+    early = make_plan(config([tmp_path / "in.jsonl"], tmp_path / "out"))
+    late = make_plan(config([tmp_path / "in.jsonl"], tmp_path / "out", questions="packages"))
+    with opened(late):
+        write_empty(late)
+    with pytest.raises(InputError, match="holds the output of another job: questions"), opened(early):
+        write_empty(early)
+    assert "topic_probabilities" in pq.read_schema(tmp_path / "out" / "part-00000.parquet").names
+
+
+def test_what_another_run_of_the_job_has_done_meanwhile_is_not_done_again(tmp_path):
+    from pipelines.outputs import opened
+    from pipelines.plan import make_plan
+    from pipelines.sinks import write_part
+    from pipelines.tally import Tally
+
+    (tmp_path / "in.jsonl").write_text('{"text": "hello"}\n')
+    plan = make_plan(config([tmp_path / "in.jsonl"], tmp_path / "out"))
+    with opened(plan) as first:
+        assert len(first.pending) == 1
+        write_part(plan.config.output, 0, (), plan.schema, "parquet", lambda: {"tally": Tally().to_dict()})
+    with opened(plan) as second:
+        assert second.pending == []
+
+
+def test_other_folder_columns_are_another_job(tmp_path):
+    from pipelines.outputs import opened
+    from pipelines.plan import make_plan
+
+    folder = tmp_path / "data" / "year=2026"
+    folder.mkdir(parents=True)
+    (folder / "in.jsonl").write_text('{"text": "hello"}\n')
+    with opened(make_plan(config([tmp_path / "data"], tmp_path / "out"))):
+        pass
+    with pytest.raises(InputError, match="input: not the same"):
+        make_plan(config([folder], tmp_path / "out"))
+
+
 def test_other_weights_are_another_job(tmp_path):
     import shutil
 
