@@ -54,13 +54,19 @@ def foresee(config: ScoreConfig) -> Forecast:
     plan = make_plan(config)
     router = Router(models=registered(config.model))
     requests = list(sample_requests(plan))
-    decisions = router.route_batch([{key: value for key, value in request.items() if key != "questions"} for request in requests])
-    routing = Counter(decision.model for decision in decisions)
+    routing = Counter(_routed(router, request) for request in requests)
     try:
         tokens, rows_per_s = _measured(router, requests)
     except (CheckpointError, InputError, OSError) as error:
         return Forecast(plan, len(requests), routing, None, None, str(error).partition("\n")[0])
     return Forecast(plan, len(requests), routing, tokens, rows_per_s, None)
+
+
+def _routed(router: Router, request: dict[str, Any]) -> str:
+    try:
+        return router.route(request["state"], model=request["model"], lang=request["lang"]).model
+    except ValueError:
+        return f"no checkpoint {request['model']!r}"
 
 
 def _measured(router: Router, requests: list[dict[str, Any]]) -> tuple[float, float]:

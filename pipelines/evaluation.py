@@ -40,8 +40,10 @@ class Evaluation:
 
     def add_truth(self, question: Question, answer: Mapping[str, Any], decision: str, truth: Any) -> None:
         """Compares an answer with what the label's column holds; an empty one says nothing."""
-        if truth is None or truth == "":
+        if truth is None or truth == "" or truth != truth:  # NaN is how some writers say that there is nothing
             return
+        if isinstance(truth, float) and truth.is_integer():
+            truth = int(truth)  # a column of whole numbers with gaps is one of floats, to many writers
         label = label_text(question, truth)
         if label is None:
             self.unusable += 1
@@ -141,7 +143,7 @@ def label_text(question: Question, truth: Any) -> str | None:
     if question.type == "score":
         try:
             level = float(truth)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return None
         return str(int(level)) if level.is_integer() and 0 <= level < question.n else None
     said = str(truth).strip().lower()

@@ -9,7 +9,7 @@ from typing import Any
 
 from cluster.hosting import resolve_hooks
 from laya.hooks.protocol import normalise_hooks
-from pipelines.errors import InputError
+from pipelines.errors import InputError, first_line
 
 
 @lru_cache(maxsize=32)
@@ -29,3 +29,12 @@ def hooks_of(paths: tuple[str, ...]) -> tuple[Any, ...]:
         return tuple(normalise_hooks(resolve_hooks(paths)))
     except (ValueError, TypeError) as error:
         raise InputError(f"--hooks: {error}") from error
+    except Exception as error:  # whatever their own code raises while it is imported or made
+        raise InputError(f"--hooks {', '.join(paths)}: {type(error).__name__}: {first_line(error)}") from error
+
+
+def code_of(paths: tuple[str, ...]) -> list[Path]:
+    """The source files of the modules that import paths name; of what has none, such as a compiled module, nothing."""
+    hooks_of(paths)  # which imports them
+    files = (getattr(sys.modules.get(path.partition(":")[0]), "__file__", None) for path in paths)
+    return [Path(file) for file in files if file is not None]

@@ -12,17 +12,17 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from laya.checkpoint import CONFIG_FILE, WEIGHTS_FILE, open_checkpoint
+from laya.checkpoint import CONFIG_FILE, open_checkpoint
 from laya.names import find_source
 from laya.questions import Question
 from pipelines.config import AUTO, ScoreConfig
 from pipelines.errors import InputError, suggestion
 from pipelines.gating import check_thresholds
-from pipelines.hook_paths import hooks_of
+from pipelines.hook_paths import code_of, hooks_of
 from pipelines.question_files import load_questions
 from pipelines.row_requests import RowRequests
 from pipelines.session import mapped_on_ray, ray_session
-from pipelines.sinks import HASHED, check_output_folder, committed_notes, fingerprint, output_schema
+from pipelines.sinks import HASHED, check_output_folder, committed_notes, fingerprint, output_schema, part_name
 from pipelines.sources import (
     Fragment,
     InputColumns,
@@ -33,7 +33,7 @@ from pipelines.sources import (
     find_inputs,
     survey,
 )
-from pipelines.storage import is_remote
+from pipelines.storage import is_within, join, reads
 
 _DECISIVE_FIELDS = (
     *("model", "state", "state_json", "model_column", "lang", "lang_column", "max_len", "max_len_column", "head_max_len"),
@@ -146,7 +146,8 @@ def check_labels(labels: Mapping[str, str], questions: Sequence[Question], colum
     for qid, column in labels.items():
         if qid not in known:
             raise InputError(f"--labels {qid}={column}: there is no question {qid!r}; the questions are {', '.join(known)}")
-        _check_column(f"--labels {qid}={column}", column, columns)
+        if columns:  # an input without rows may have none
+            _check_column(f"--labels {qid}={column}", column, columns)
 
 
 def _survey(files: Sequence[InputFile], config: ScoreConfig) -> Survey:
@@ -157,19 +158,16 @@ def _survey(files: Sequence[InputFile], config: ScoreConfig) -> Survey:
 
 
 def _check_output(config: ScoreConfig) -> None:
-    if is_remote(config.output):
-        given = [name for name in config.inputs if is_remote(name) and f"{config.output.rstrip('/')}/".startswith(f"{name.rstrip('/')}/")]
-    else:
-        output = Path(config.output).absolute()
-        given = [name for name in config.inputs if not is_remote(name) and _is_below(output, Path(name).absolute())]
-    if given:
-        raise InputError(f"--output {config.output} lies inside the input folder {given[0]}, which would read it again; choose another")
-    if config.abstain_output is not None and config.abstain_output.rstrip("/") == config.output.rstrip("/"):
-        raise InputError(f"--abstain-output {config.abstain_output} is the output folder itself; choose another")
-
-
-def _is_below(output: Path, folder: Path) -> bool:
-    return folder.is_dir() and output.is_relative_to(folder)
+    folders = {"--output": config.output, "--abstain-output": config.abstain_output}
+    for flag, folder in folders.items():
+        for given in config.inputs if folder is not None else ():
+            if folder is not None and reads(given, join(folder, part_name(0, config.format))):
+                raise InputError(f"{flag} {folder} lies inside the input {given}, which would read it again; choose another")
+    if config.abstain_output is not None:
+        if is_within(config.abstain_output, config.output):
+            raise InputError(f"--abstain-output {config.abstain_output} is or lies in the output folder, whose readers would see both")
+        if is_within(config.output, config.abstain_output):
+            raise InputError(f"--output {config.output} lies in the folder of --abstain-output, whose readers would see both")
 
 
 def _state_columns(config: ScoreConfig, columns: InputColumns, has_rows: bool) -> tuple[str, ...]:
@@ -204,6 +202,7 @@ def _facts(config: ScoreConfig, files: Sequence[InputFile], questions: Mapping[A
         "input": [(file.path, file.size, file.mtime_ns, file.partitions) for file in files],
         "questions": _canonical(questions) if questions is not None else config.questions_column,
         "the checkpoint's files": _weights(config),
+        "the hooks' code": [_digest(path) for path in code_of((*config.hooks, *config.agent_hooks))],
         "calibration": None if config.calibration is None else _digest(Path(config.calibration)),
     }
     fields = {**config.model_dump(include=set(_DECISIVE_FIELDS)), "state": state}
@@ -224,10 +223,7 @@ def _weights(config: ScoreConfig) -> str | None:
     if config.model == AUTO or config.address is not None:
         return None
     checkpoint = open_checkpoint(find_source(config.model))
-    digest = sha256()
-    for name in (CONFIG_FILE, WEIGHTS_FILE):
-        digest.update(bytes.fromhex(_digest(checkpoint.folder / name)))
-    return digest.hexdigest()
+    return f"{checkpoint.fingerprint} {checkpoint.weights_digest()} {_digest(checkpoint.folder / CONFIG_FILE)}"
 
 
 def _digest(path: Path) -> str:

@@ -115,10 +115,12 @@ def _text(record: Record, column: str | None) -> str | None:
 
 def _max_len(record: Record, column: str | None) -> int | None:
     value = None if column is None else record.columns.get(column)
-    if value is None or value == "":
+    if value is None or value == "" or value != value:
         return None
     try:
-        number = int(value) if isinstance(value, str) else value
+        # A column of whole numbers with gaps is one of floats, to many writers.
+        whole = isinstance(value, float) and value.is_integer()
+        number = int(value) if isinstance(value, str) or whole else value
     except ValueError:
         number = None
     if type(number) is not int or number < 1:

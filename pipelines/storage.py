@@ -6,6 +6,8 @@ import io
 import os
 import re
 import shutil
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -186,3 +188,31 @@ def _sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def is_within(location: str, folder: str) -> bool:
+    """Whether something is a folder or lies below it; links of this machine are followed."""
+    parts, above = _parts(location), _parts(folder)
+    return parts[: len(above)] == above
+
+
+def reads(given: str, location: str) -> bool:
+    """Whether a file at a location would be among those that a file, folder or glob stands for."""
+    return is_remote(given) == is_remote(location) and _reaches(_parts(given), _parts(location))
+
+
+def _parts(location: str) -> tuple[str, ...]:
+    if is_remote(location):
+        return tuple(location.partition("?")[0].rstrip("/").split("/"))
+    return Path(os.path.realpath(os.path.expanduser(location))).parts  # noqa: PTH111 Path.expanduser refuses an unknown user
+
+
+def _reaches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
+    """Whether a pattern matches a path, or a folder above it."""
+    if not pattern:
+        return True
+    if not parts:
+        return False
+    if pattern[0] == "**":
+        return _reaches(pattern[1:], parts) or _reaches(pattern, parts[1:])
+    return (pattern[0] == parts[0] or fnmatchcase(parts[0], pattern[0])) and _reaches(pattern[1:], parts[1:])

@@ -15,7 +15,7 @@ from cluster import ClusterRouter
 from laya.questions import Question
 from pipelines.asking import STOPS_THE_JOB, Asker
 from pipelines.config import ScoreConfig
-from pipelines.errors import InputError
+from pipelines.errors import InputError, first_line
 from pipelines.gating import abstained
 from pipelines.hook_paths import hooks_of
 from pipelines.plan import ScorePlan
@@ -89,6 +89,10 @@ def score_fragment(row: Mapping[str, Any], job: FragmentJob) -> dict[str, Any]:
         return {"index": fragment.index, "rows": _score(fragment, job), "stopped": None}
     except STOPS_THE_JOB as error:
         return {"index": fragment.index, "rows": 0, "stopped": pickle.dumps(error)}
+    except OSError as error:  # such as a disk that is full
+        where = f"part {fragment.index} of {job.config.output}"
+        told = InputError(f"{where}: {first_line(error)}; what was committed stays, and the same command goes on from there")
+        return {"index": fragment.index, "rows": 0, "stopped": pickle.dumps(told)}
 
 
 def _score(fragment: Fragment, job: FragmentJob) -> int:

@@ -17,6 +17,8 @@ class _Loader(yaml.SafeLoader):
         seen: set[Any] = set()
         for key_node, _ in node.value:
             key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} cannot be a key; write text", key_node.start_mark)
             if key in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key!r} stands twice", key_node.start_mark)
             seen.add(key)
@@ -46,5 +48,7 @@ def load_yaml(text: str, source: str) -> Any:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         raise InputError(f"{source} is not valid YAML: {where}{error.problem or error.context}") from None
+    except RecursionError:
+        raise InputError(f"{source} is nested too deeply, or refers to itself") from None
     except yaml.YAMLError as error:
         raise InputError(f"{source} is not valid YAML: {' '.join(str(error).split())}") from None

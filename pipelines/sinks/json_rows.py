@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipelines.errors import InputError, first_line
 from pipelines.sources.arrow_values import python_values
 
 
@@ -20,9 +21,17 @@ def json_lines(table: pa.Table) -> bytes:
     """
     if not table.num_rows:
         return b""
-    columns = [python_values(column.combine_chunks()) for column in table.columns]
+    columns = [_values(name, table.column(name).combine_chunks()) for name in table.schema.names]
     rows = (dict(zip(table.schema.names, values, strict=True)) for values in zip(*columns, strict=True))
     return "".join(f"{_line(row)}\n" for row in rows).encode()
+
+
+def _values(name: str, column: pa.Array[Any]) -> list[Any]:
+    try:
+        return python_values(column)
+    except ValueError as error:
+        reason = f"column `{name}` holds what JSON cannot ({first_line(error)})"
+        raise InputError(f"{reason}; write Parquet, or leave it out with --columns") from error
 
 
 def _line(row: dict[str, Any]) -> str:

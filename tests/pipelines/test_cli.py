@@ -78,6 +78,10 @@ def place(tmp_path, source):
     (tmp_path / "latin.csv").write_bytes(b"text,text\ncaf\xe9,x\n")
     (tmp_path / "bad.yaml").write_text("q: {type: choice, instructions: which?, criteria: []}")
     (tmp_path / "job.yaml").write_text("inputs: in.jsonl\noutput: out\nquestions: tickets\nagent: 2\n")
+    (tmp_path / "listed.yaml").write_text("? [1, 2]\n: {type: noul, instructions: x}")
+    (tmp_path / "deep.yaml").write_text("[" * 5000)
+    (tmp_path / "raises.py").write_text("raise KeyError('no such secret')")
+    os.mkfifo(tmp_path / "pipe.jsonl")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "diary.txt").write_text("mine")
     return tmp_path
@@ -106,7 +110,15 @@ WRONG = {
     "score nowhere.jsonl -q tickets -o out": "nowhere.jsonl",
     "score bad.yaml -q tickets -o out": "bad.yaml",
     "score ~nobody-here/x.jsonl -q tickets -o out": "~nobody-here",
-    "score . -q tickets -o out": "lies inside the input folder",
+    "score . -q tickets -o out": "lies inside the input .",
+    "score *.jsonl -q tickets -o . --format jsonl": "lies inside the input *.jsonl",
+    f"{GOOD} --min-confidence 0.5 --abstain-output out/aside": "whose readers would see both",
+    f"{GOOD} --min-confidence 0.5 --abstain-output .": "whose readers would see both",
+    "score full -q tickets -o out --min-confidence 0.5 --abstain-output full/aside": "--abstain-output full/aside lies inside",
+    f"{GOOD} --hooks raises:Hook": "--hooks raises:Hook: KeyError: 'no such secret'",
+    "score in.jsonl -q listed.yaml -o out": "cannot be a key",
+    "score in.jsonl -q deep.yaml -o out": "nested too deeply",
+    "score pipe.jsonl -q tickets -o out": "no regular file",
     "score latin.csv -q tickets -o out": "`text`",
     "score in.jsonl -q no.yaml -o out": "no.yaml",
     "score in.jsonl -q bad.yaml -o out": "bad.yaml",
@@ -158,6 +170,14 @@ def test_predict_says_what_the_answers_mean(command):
     assert re.fullmatch(r"  department  billing         confidence [01]\.\d\d", lines[1])
     assert re.fullmatch(r"  urgency     \d\.\d\d of 0 to 3  confidence 0\.\d\d, nearest to '[a-z ,]+'", lines[2])
     assert re.fullmatch(r"  leaving     no              confidence 0\.\d\d, probability of yes 0\.\d\d", lines[3])
+
+
+def test_a_dry_run_counts_rows_that_ask_for_a_checkpoint_that_is_not_there(command, place, monkeypatch):
+    monkeypatch.chdir(place)
+    (place / "in.jsonl").write_text('{"text": "a", "by": "mini"}\n{"text": "b", "by": "maxi"}\n')
+    code, told, _ = command(*f"{GOOD} --model-column by --dry-run".split())
+    assert code == 0
+    assert re.search(r"^.*mini.*no checkpoint 'maxi'", told, re.MULTILINE), told
 
 
 def test_a_dry_run_says_why_it_has_no_estimate(command, place, monkeypatch):

@@ -77,6 +77,8 @@ def test_what_is_refused_says_the_field_and_the_mend(change, told):
         ("inputs: [\n", "is not valid YAML"),
         ("inputs: a\ninputs: b\n", "key 'inputs' stands twice"),
         ("output: out\nquestions: tickets\n", "inputs: missing"),
+        ("{a: 1}: b\n", "line 1, column 1: {'a': 1} cannot be a key"),
+        ("&a [*a]\n", "map field names"),
     ],
 )
 def test_a_file_that_is_no_job_is_named(tmp_path, text, told):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -37,6 +38,7 @@ from pipelines.sinks import (
     write_part,
 )
 from pipelines.sinks.json_rows import json_lines
+from tests.conftest import GOLDENS
 
 _numbers = count()
 
@@ -220,6 +222,11 @@ class TestParts:
 
 
 class TestJsonLines:
+    def test_text_that_is_not_utf8_names_its_column(self):
+        broken = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xe9")])
+        with pytest.raises(InputError, match=r"column `note` .*; write Parquet, or leave it out with --columns"):
+            json_lines(pa.table({"id": [1], "note": broken}))
+
     def test_every_value_is_json_that_any_reader_reads(self):
         rows = pa.table(
             {
@@ -376,8 +383,36 @@ class TestFacts:
             ("hooks", {"hooks": "tests.pipelines.job_hooks:Guard"}),
         ):
             after = self.facts(tmp_path, **changes)
-            assert [fact for fact in before if before[fact] != after[fact]] == [name]
+            changed = [fact for fact in before if before[fact] != after[fact]]
+            assert [fact for fact in changed if fact != "the hooks' code"] == [name]
             assert fingerprint(after) != fingerprint(before)
+
+    def test_the_code_of_the_hooks_decides_too(self, tmp_path, monkeypatch):
+        monkeypatch.syspath_prepend(str(tmp_path))
+        code = tmp_path / "masks_of_this_test.py"
+        code.write_text("class Mask:\n    def on_predict_end(self, ctx):\n        pass\n")
+        hooks = {"hooks": "masks_of_this_test:Mask"}
+        before = self.facts(tmp_path, **hooks)
+        assert before == self.facts(tmp_path, **hooks)
+        code.write_text(code.read_text() + "# changed\n")
+        after = self.facts(tmp_path, **hooks)
+        assert [fact for fact in before if before[fact] != after[fact]] == ["the hooks' code"]
+
+    @pytest.mark.parametrize("name", ["model.safetensors", "rl_agent_config.json", "tokenizer/tokenizer.json", "encoder/config.json"])
+    def test_each_file_of_the_checkpoint_decides(self, tmp_path, name):
+        model = tmp_path / "model"
+        shutil.copytree(GOLDENS / "tiny", model)
+        before = self.facts(tmp_path, model=str(model))
+        assert before == self.facts(tmp_path, model=str(model))
+        path = model / name
+        if path.suffix == ".json":
+            path.write_text(path.read_text() + "\n")
+        else:
+            content = bytearray(path.read_bytes())
+            content[-1] ^= 1
+            path.write_bytes(content)
+        after = self.facts(tmp_path, model=str(model))
+        assert [fact for fact in before if before[fact] != after[fact]] == ["the checkpoint's files"]
 
     def test_keys_that_json_writes_alike_are_told_apart(self, tmp_path):
         marks = set()

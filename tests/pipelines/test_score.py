@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import pickle
 import shutil
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.csv
@@ -159,6 +161,26 @@ def test_a_stopped_run_goes_on_and_equals_one_that_was_not(ray_session, tmp_path
     assert rows_of(stopped) == rows_of(whole)
     again = score(job)
     assert again.resumed_rows == again.tally.rows == 40
+
+
+def test_a_full_disk_stops_the_job_in_one_line_and_the_same_command_goes_on(tmp_path, monkeypatch):
+    import errno
+
+    from pipelines import worker
+    from pipelines.plan import make_plan
+
+    (tmp_path / "in.jsonl").write_text('{"text": "hello"}\n')
+    plan = make_plan(config([tmp_path / "in.jsonl"], tmp_path / "out"))
+    job = worker.FragmentJob.of(plan, cast("Any", None), in_flight=1, progress=None)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(worker, "write_part", full)
+    monkeypatch.setattr(worker, "Asker", lambda *_, **__: None)
+    told = worker.score_fragment({"fragment": pickle.dumps(plan.pending[0])}, job)
+    with pytest.raises(InputError, match=rf"part 0 of {tmp_path}/out: .*No space left on device; .* the same command goes on from there"):
+        raise pickle.loads(told["stopped"])
 
 
 def test_another_job_in_the_same_folder_is_refused(ray_session, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import pickle
 from pathlib import Path
 
@@ -94,6 +95,25 @@ class TestFindInputs:
             find_inputs([str(tmp_path / given)])
         assert message in str(caught.value)
         assert "\n" not in str(caught.value)
+
+    def test_a_file_has_one_name_and_links_are_followed_once(self, tmp_path):
+        path = write(tmp_path / "data" / "a.csv", "id\n")
+        elsewhere = write(tmp_path / "more" / "b.csv", "id\n")
+        (tmp_path / "data" / "more").symlink_to(tmp_path / "more")
+        (tmp_path / "data" / "up").symlink_to(tmp_path / "data")
+        found = find_inputs([str(tmp_path / "more" / ".." / "data"), str(path)])
+        assert [file.path for file in found] == [str(path), str(tmp_path / "data" / "more" / elsewhere.name)]
+
+    def test_a_pipe_in_a_folder_is_not_waited_for(self, tmp_path):
+        write(tmp_path / "a.csv", "id\n")
+        os.mkfifo(tmp_path / "b.csv")
+        for source in (tmp_path, tmp_path / "*.csv"):
+            assert [Path(file.path).name for file in find_inputs([str(source)])] == ["a.csv"]
+
+    def test_a_name_that_is_not_utf8_is_named(self, tmp_path):
+        Path(os.fsdecode(bytes(tmp_path) + b"/caf\xe9.csv")).write_text("id\n")
+        with pytest.raises(InputError, match=r"not UTF-8; rename it"):
+            find_inputs([str(tmp_path)])
 
     def test_an_unreadable_file_is_named(self, tmp_path, monkeypatch):
         path = write(tmp_path / "a.csv", "id\n")

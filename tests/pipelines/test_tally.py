@@ -58,6 +58,8 @@ def tally_of(*rows):
         (URGENCY, 3, None),
         (URGENCY, 0.5, None),
         (URGENCY, "soon", None),
+        (URGENCY, 10**400, None),
+        (URGENCY, float("inf"), None),
         (ANGRY, True, "yes"),
         (ANGRY, "False", "no"),
         (ANGRY, 1, "yes"),
@@ -84,6 +86,13 @@ def test_accuracy_counts_only_labelled_rows():
     assert (team.right, team.rows) == (1, 2)
     assert (urgency.right, urgency.rows, urgency.level_error) == (1, 2, pytest.approx(0.8))
     assert (angry.right, angry.rows) == (1, 1)
+
+
+def test_a_column_of_whole_numbers_with_gaps_may_be_one_of_floats():
+    labelled = (result("billing", 0.2, 0.9), {"team": 7.0, "urgency": float("nan"), "angry": 1.0})
+    found = {qid: counts.evaluation for qid, counts in tally_of(labelled).questions.items()}
+    assert [(found[qid].rows, found[qid].unusable) for qid in ("team", "urgency", "angry")] == [(1, 0), (0, 0), (1, 0)]
+    assert found["team"].confusion["7", "billing"] == 1
 
 
 def test_labels_that_are_no_answer_are_counted_apart_and_told():
