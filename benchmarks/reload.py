@@ -49,7 +49,8 @@ def make_checkpoint(folder: Path, megabytes: int) -> int:
     from safetensors.torch import save_file
     from transformers import ModernBertConfig, ModernBertModel
 
-    from laya.model import DecisionModel, Unfilled
+    from laya.network.model import DecisionModel
+    from laya.network.unfilled import Unfilled
 
     rest = megabytes * 250_000 - _VOCABULARY * _WIDTH - _HEAD_LAYER
     layers = max(1, min(_LAYERS, round(rest / _ENCODER_LAYER)))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from laya.checkpoint import open_checkpoint
-from laya.engine.base import BatchingEngine, PaddedBatch
+from laya.engine.base import BatchingEngine
 from laya.names import find_source
 from laya.parts import read_parts
 from laya.runtime import AgentRuntime
+from laya.sequences import TokenSequence
 
 
 class SleepingEngine(BatchingEngine):
@@ -25,10 +27,9 @@ class SleepingEngine(BatchingEngine):
         super().__init__(pad_id, token_budget)
         self._pass_s = pass_s
 
-    def _run(self, batch: PaddedBatch) -> tuple[list[list[float]], list[float]]:
+    def _run(self, rows: Sequence[TokenSequence]) -> tuple[list[list[float]], list[float]]:
         time.sleep(self._pass_s)
-        rows, options = batch.markers.shape
-        return [[0.0] * options for _ in range(rows)], [0.5] * rows
+        return [[0.0] * len(row.markers) for row in rows], [0.5] * len(rows)
 
     def describe(self) -> dict[str, str]:
         """Device, precision and kind of the engine."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import math
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from laya.names import CheckpointSource
 if TYPE_CHECKING:
     import torch
 
-    from laya.model import DecisionModel
+    from laya.network.model import DecisionModel
 
 CONFIG_FILE = "rl_agent_config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -185,7 +184,8 @@ def build_model(checkpoint: Checkpoint, weights: Mapping[str, torch.Tensor] | No
     Raises:
         CheckpointError: Tensors are missing, unexpected or of another shape; the first five are named.
     """
-    from laya.model import DecisionModel, Unfilled
+    from laya.network.model import DecisionModel
+    from laya.network.unfilled import Unfilled
 
     path = checkpoint.folder / CONFIG_FILE
     encoder = _encoder(checkpoint)
@@ -239,47 +239,12 @@ def weights_size(path: Path) -> int:
 
 def _encoder(checkpoint: Checkpoint) -> Any:
     """The encoder, its parameters without memory where that can be had."""
-    with _no_collection():
-        from transformers import AutoConfig
-
-    from laya.model import Unfilled
+    from laya.network.encoders import build_encoder
 
     try:
-        config = AutoConfig.from_pretrained(str(checkpoint.folder / "encoder"), trust_remote_code=False)
-        try:
-            with Unfilled():
-                encoder = _new_encoder(config)
-            if not any(buffer.is_meta for buffer in encoder.buffers()):
-                return encoder
-        except (NotImplementedError, RuntimeError):  # it computes with what it has not been given yet
-            pass
-        return _new_encoder(config)
+        return build_encoder(checkpoint.folder / "encoder", checkpoint.encoder)
     except Exception as error:  # transformers raises errors of many kinds for a config that is wrong
         raise CheckpointError(f"{checkpoint.folder / _ENCODER_FILE} describes no encoder that can be built: {error}") from error
-
-
-def _new_encoder(config: Any) -> Any:
-    with _no_collection():
-        import torch
-        from transformers import AutoModel
-
-        options: dict[str, Any] = {"dtype": torch.float32, "trust_remote_code": False}
-        try:
-            return AutoModel.from_config(config, attn_implementation="sdpa", **options)
-        except ValueError:  # some encoders (DeBERTa, MPNet) have attention of their own
-            return AutoModel.from_config(config, attn_implementation="eager", **options)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Lets no garbage be looked for meanwhile: importing transformers makes some 300,000 objects to look through, none garbage."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()
 
 
 @contextmanager

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import onnx
     import torch
 
-    from laya.model import DecisionModel
+    from laya.network.model import DecisionModel
 
 MAX_DIFFERENCE = 1e-3
 """Most that a logit of an exported network may differ from torch's, in full precision."""

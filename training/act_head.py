@@ -11,7 +11,7 @@ import torch.nn.functional as F  # noqa: N812 the name that every reader of torc
 from torch import Tensor, nn
 
 from laya.engine.packing import pack
-from laya.model import DecisionModel
+from laya.network.model import DecisionModel
 from training.batches import collate
 from training.examples import Example
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 the name that every reader of torch code knows
 from torch import Tensor
 
-from laya.engine.base import pad_batch
+from laya.engine.batches import pad_batch
 from training.examples import Example
 
 LENGTH_STEP = 16

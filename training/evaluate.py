@@ -14,8 +14,8 @@ import torch
 
 from laya.calibration import Temperatures
 from laya.checkpoint import build_model, open_checkpoint
-from laya.model import DecisionModel
 from laya.names import find_source
+from laya.network.model import DecisionModel
 from laya.tokenizer import Tokenizer
 from training.command_line import HelpFormatter
 from training.examples import HEAD_MAX_LEN, MAX_LEN, encode_rows
@@ -28,7 +28,7 @@ from training.predict import predict
 from training.rows import Row
 
 SETS_SEED = 99
-PRECISIONS = {"bf16": torch.bfloat16, "fp32": None}
+PRECISIONS = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Evaluator:
     temperatures: Temperatures
     max_len: int
     head_max_len: int
-    autocast: torch.dtype | None = torch.bfloat16
+    dtype: torch.dtype = torch.bfloat16
 
     @classmethod
     def open(cls, name: str, precision: str = "bf16") -> Evaluator:
@@ -71,7 +71,7 @@ class Evaluator:
     def evaluate(self, rows: Sequence[Row]) -> SetReport:
         """Answers rows and measures the answers."""
         examples = encode_rows(rows, self.tokenizer, self.max_len, self.head_max_len)
-        logits = predict(self.model, examples, self.tokenizer.pad_id, self.autocast)
+        logits = predict(self.model, examples, self.tokenizer.pad_id, self.dtype)
         targets = torch.tensor([example.target for example in examples])
         temperatures = torch.tensor([self.temperatures.of(example.question) for example in examples])
         before = measure(logits, targets, torch.ones(len(examples)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from laya.model import DecisionModel
+from laya.network.model import DecisionModel
 from training.batches import Batch, training_batches
 from training.examples import Example
 from training.losses import LOSSES, LossName

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel
 
-from laya.model import DecisionModel, HeadLayer
+from laya.network.model import DecisionModel, HeadLayer
 
 WORD_EMBEDDINGS = "embeddings.word_embeddings.weight"
 

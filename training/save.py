@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from laya.checkpoint import CONFIG_FILE, WEIGHTS_FILE
-from laya.model import DecisionModel
+from laya.network.model import DecisionModel
 from training.examples import MAX_LEN
 
 if TYPE_CHECKING:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from laya.engine.batches import PaddedBatch, RowScore, pad_batch
+from laya.engine.batches import RowScore
 from laya.engine.errors import DeviceLostError, OutOfMemoryError, closed, first_line
 from laya.engine.queue import PassQueue
 from laya.engine.stats import EngineStats, PassReport
 from laya.sequences import TokenSequence
 
-__all__ = ["CPU_TOKEN_BUDGET", "GPU_TOKEN_BUDGET", "BatchingEngine", "Engine", "Observer", "PaddedBatch", "RowScore", "closed", "pad_batch"]
+__all__ = ["CPU_TOKEN_BUDGET", "GPU_TOKEN_BUDGET", "BatchingEngine", "Engine", "Observer", "RowScore", "closed"]
 
 CPU_TOKEN_BUDGET = 2048
 """Padded tokens of a pass on a CPU: enough to keep the cores busy, little enough that activations stay in cache."""
@@ -76,7 +76,7 @@ class Engine(Protocol):
 
 
 class BatchingEngine(ABC):
-    """Cuts rows into padded batches under a token budget; what runs a batch is the derived engine's business.
+    """Cuts rows into batches under a token budget; what runs a batch is the derived engine's business.
 
     A batch that does not fit into memory is split, and the budget lowered for all that comes after it.
 
@@ -112,7 +112,7 @@ class BatchingEngine(ABC):
             laya.DeviceLostError: The device is of no use any more; every later call fails with the same.
         """
         try:
-            logits, act = self._run(pad_batch(rows, self._pad_id))
+            logits, act = self._run(rows)
         except Exception as error:
             if not self._out_of_memory(error):
                 self._check_device(error)
@@ -164,8 +164,12 @@ class BatchingEngine(ABC):
             raise DeviceLostError(lost) from error
 
     @abstractmethod
-    def _run(self, batch: PaddedBatch) -> tuple[list[list[float]], list[float]]:
-        """One forward pass: logits [B, K] and act probabilities [B]."""
+    def _run(self, rows: Sequence[TokenSequence]) -> tuple[list[list[float]], list[float]]:
+        """One forward pass: logits [B, K], K being the most options of a row, and act probabilities [B]."""
+
+    def computed_tokens(self, lengths: Sequence[int]) -> int:
+        """Tokens that a pass over rows of these lengths computes, padding counted."""
+        return len(lengths) * max(lengths)
 
     def _place(self) -> str:
         """The device's name: "cpu", or that of a GPU."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
 
 from laya.engine.base import CPU_TOKEN_BUDGET, GPU_TOKEN_BUDGET, BatchingEngine
-from laya.engine.batches import PaddedBatch
+from laya.engine.batches import pad_batch
 from laya.engine.errors import closed
 from laya.files import CheckpointError
+from laya.sequences import TokenSequence
 
 INPUTS = ("ids", "mask", "type_ids", "markers", "marker_mask")
-"""The network's inputs, as in `laya.model.DecisionModel.forward`."""
+"""The network's inputs, as in `laya.network.model.DecisionModel.forward`."""
 OUTPUTS = ("logits", "act")
 """Logits [B, K] and act probabilities [B, n_act]."""
 CHECKPOINT_KEY = "laya.checkpoint"
@@ -92,10 +94,11 @@ class OnnxEngine(BatchingEngine):
         self.precision = known.get(PRECISION_KEY, "float32")
         self._session: ort.InferenceSession | None = session
 
-    def _run(self, batch: PaddedBatch) -> tuple[list[list[float]], list[float]]:
+    def _run(self, rows: Sequence[TokenSequence]) -> tuple[list[list[float]], list[float]]:
         session = self._session  # read once: `close` may come while the pass runs, which is finished all the same
         if session is None:
             raise closed()
+        batch = pad_batch(rows, self._pad_id)
         mask = np.ones_like(batch.ids) if batch.mask is None else batch.mask
         arrays = (batch.ids, mask, batch.type_ids, batch.markers, batch.marker_mask)
         logits, act = session.run(OUTPUTS, dict(zip(INPUTS, arrays, strict=True)))

@@ -24,6 +24,9 @@ class Device(Protocol):
     def forward(self, rows: Sequence[TokenSequence]) -> list[RowScore]:
         """Scores rows in one pass. `OutOfMemoryError` says that they did not fit."""
 
+    def computed_tokens(self, lengths: Sequence[int]) -> int:
+        """Tokens that a pass over rows of these lengths computes, padding counted."""
+
     def report(self, report: PassReport) -> None:
         """Is told of each pass that gave scores."""
 
@@ -136,14 +139,13 @@ class PassQueue:
         """Runs the pass that is ready, and gives scores or the error to the calls whose rows it held."""
         batch = self._pass
         lengths = [len(row.sequence.ids) for row in batch]
-        padded = len(batch) * max(lengths)
         calls = len({row.call for row in batch})
         begun = time.monotonic()
         try:
             scores = device.forward([row.sequence for row in batch])
         except OutOfMemoryError as error:
             if len(batch) > 1:
-                self._split(padded, max(lengths))
+                self._split(len(batch) * max(lengths), max(lengths))
             else:
                 self._fail(error)
             return
@@ -154,7 +156,7 @@ class PassQueue:
                 self._fail(error)
             return
         waits = [begun - row.call.arrived for row in batch]
-        report = PassReport(len(batch), calls, sum(lengths), padded, time.monotonic() - begun, max(waits))
+        report = PassReport(len(batch), calls, sum(lengths), device.computed_tokens(lengths), time.monotonic() - begun, max(waits))
         with self._locked():
             self._deliver(scores)
             self._count(report, sum(waits))

@@ -13,7 +13,7 @@ class PassReport:
         rows: Rows of the pass.
         calls: Calls that these belong to.
         tokens: Tokens of the rows.
-        padded_tokens: Tokens of the pass with padding: rows x longest row.
+        padded_tokens: Tokens that the pass computed, padding counted: rows x longest row where rows are padded.
         forward_s: Seconds from the rows to their scores.
         queue_s: Seconds that the row that waited longest had waited when the pass began, counted from its call's arrival.
     """

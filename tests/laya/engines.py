@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from laya.engine.base import BatchingEngine
-from laya.engine.batches import PaddedBatch, RowScore
+from laya.engine.batches import RowScore
 from laya.sequences import TokenSequence
 from tests.patience import LONG
 
@@ -47,16 +47,17 @@ class FakeEngine(BatchingEngine):
         self.lost: type[Exception] | None = None
         self._alone = threading.Lock()
 
-    def _run(self, batch: PaddedBatch) -> tuple[list[list[float]], list[float]]:
+    def _run(self, rows: Sequence[TokenSequence]) -> tuple[list[list[float]], list[float]]:
         assert self._alone.acquire(blocking=False), "two passes at once"
         try:
-            found = [int(ids[0]) for ids in batch.ids]
+            found = [row.ids[0] for row in rows]
             self.passes.append(found)
-            if self.room is not None and batch.ids.size > self.room:
-                raise MemoryError(f"{batch.ids.size} tokens asked for, {self.room} there")
+            wanted = self.computed_tokens([len(row.ids) for row in rows])
+            if self.room is not None and wanted > self.room:
+                raise MemoryError(f"{wanted} tokens asked for, {self.room} there")
             if self.act is not None:
                 self.act(found)
-            return [[float(mark)] * batch.markers.shape[1] for mark in found], [mark / 1000 for mark in found]
+            return [[float(row.ids[0])] * len(row.markers) for row in rows], [mark / 1000 for mark in found]
         finally:
             self._alone.release()
 

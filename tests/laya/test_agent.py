@@ -347,6 +347,9 @@ class TestBatches:
             assert_close(found, wanted)
 
 
+DEFAULT_PRECISION = {"precision": "float32", "precision_reason": "the default on this device"}
+
+
 class TestCalls:
     def test_predict_is_system_one(self, tiny: laya.Agent, make_hook: Any) -> None:
         hook = make_hook()
@@ -365,7 +368,7 @@ class TestCalls:
         assert json.loads(json.dumps(results, allow_nan=False)) == results
 
     def test_describe(self, tiny: laya.Agent, tiny_folder: Path) -> None:
-        assert tiny.describe() == {"model_id": str(tiny_folder), "engine": "torch", "device": "cpu", "precision": "float32"}
+        assert tiny.describe() == {"model_id": str(tiny_folder), "engine": "torch", "device": "cpu", **DEFAULT_PRECISION}
 
     def test_fast_computes_in_the_checkpoints_amp_dtype(self, quiet_folder: Path) -> None:
         exact, fast = (laya.load(str(quiet_folder), device="cpu", fast=fast) for fast in (False, True))

@@ -18,8 +18,8 @@ from transformers import AutoConfig, AutoModel
 
 import laya
 from laya.checkpoint import build_model, open_checkpoint
-from laya.model import DecisionModel
 from laya.names import CheckpointSource
+from laya.network.model import DecisionModel
 
 CONFIG, WEIGHTS = "rl_agent_config.json", "model.safetensors"
 QUESTIONS = {"refund": {"type": "noul", "instructions": "Does the writer want money back?"}}

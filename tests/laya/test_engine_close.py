@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 
@@ -19,6 +19,10 @@ from tests.laya.engines import PAD, marks, rows
 class Echo(torch.nn.Module):
     """Scores a row with its first token."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = torch.nn.Identity()
+
     def forward(self, ids: torch.Tensor, _mask: Any, _types: Any, markers: torch.Tensor, _there: Any) -> tuple[torch.Tensor, torch.Tensor]:
         return ids[:, :1].float().expand(markers.shape), torch.ones(len(ids), 1)
 
@@ -26,9 +30,9 @@ class Echo(torch.nn.Module):
 class ClosedAmid(TorchEngine):
     """Is closed by somebody once the rows of a pass lie on the device."""
 
-    def _precision(self) -> AbstractContextManager[object]:
+    def _placed(self, array: npt.NDArray[Any]) -> torch.Tensor:
         self.close()
-        return super()._precision()
+        return super()._placed(array)
 
 
 def assert_closed(engine: BatchingEngine) -> None:

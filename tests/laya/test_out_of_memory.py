@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ import torch
 
 import laya
 from laya.engine.base import BatchingEngine
-from laya.engine.batches import PaddedBatch
 from laya.engine.onnx_engine import OnnxEngine
 from laya.engine.torch_engine import TorchEngine
+from laya.sequences import TokenSequence
 from tests.laya.engines import PAD, FakeEngine, marks, row, rows
 from tests.laya.test_engine_queue import Held
 
@@ -99,17 +100,17 @@ class HoldingEngine(BatchingEngine):
         self.made: list[weakref.ref[Tensors]] = []
         self.kept: list[int] = []
 
-    def _run(self, batch: PaddedBatch) -> tuple[list[list[float]], list[float]]:
+    def _run(self, rows: Sequence[TokenSequence]) -> tuple[list[list[float]], list[float]]:
         self.kept.append(sum(known() is not None for known in self.made))
         tensors = Tensors()
         self.made.append(weakref.ref(tensors))
-        if len(batch.ids) > 1:
+        if len(rows) > 1:
             try:
                 raise MemoryError("inner")
             except MemoryError as error:
                 circle = error  # noqa: F841 the circle is what is tested
                 raise RuntimeError("outer") from error
-        return [[1.0]] * len(batch.ids), [1.0] * len(batch.ids)
+        return [[1.0]] * len(rows), [1.0] * len(rows)
 
     def _out_of_memory(self, error: Exception) -> bool:
         return isinstance(error, RuntimeError)
@@ -132,10 +133,10 @@ def cramped(quiet_folder: Path, monkeypatch: pytest.MonkeyPatch) -> laya.Agent:
     agent = laya.Agent(str(quiet_folder), device="cpu")
     run = TorchEngine._run
 
-    def limited(self: TorchEngine, batch: PaddedBatch) -> Any:
-        if batch.ids.size > 120:
+    def limited(self: TorchEngine, rows: Sequence[TokenSequence]) -> Any:
+        if self.computed_tokens([len(row.ids) for row in rows]) > 120:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
-        return run(self, batch)
+        return run(self, rows)
 
     monkeypatch.setattr(TorchEngine, "_run", limited)
     return agent
@@ -165,7 +166,9 @@ class TestAgents:
 
 
 class NoNetwork(torch.nn.Module):
-    """Stands where a network is wanted."""
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = torch.nn.Identity()
 
 
 TORCH = TorchEngine(NoNetwork(), PAD, torch.device("cpu"))  # type: ignore[arg-type]

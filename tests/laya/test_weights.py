@@ -13,8 +13,8 @@ from transformers import AutoConfig, AutoModel
 
 import laya
 from laya.checkpoint import build_model, open_checkpoint, read_weights, weights_size
-from laya.model import Unfilled
 from laya.names import CheckpointSource
+from laya.network.unfilled import Unfilled
 
 QUESTIONS = {"refund": {"type": "noul", "instructions": "Does the writer want money back?"}}
 SIZE = {"vocab_size": 99, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
@@ -76,6 +76,10 @@ def test_an_encoder_that_cannot_be_built_without_values_is_built_with_them(folde
         torch.empty(1).item()  # no value to be had on the meta device
         return usual(*args, **options)
 
+    def not_here(_: Any) -> Any:
+        raise ValueError("for transformers to build")
+
+    monkeypatch.setattr("laya.network.encoders.ModernBertEncoder", not_here)
     monkeypatch.setattr(AutoModel, "from_config", picky)
     model = build_model(open_checkpoint(CheckpointSource(str(folder))))
     assert tries == [True, False]

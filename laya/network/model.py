@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F  # noqa: N812 the name that every reader of torch code knows
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+
+from laya.network.encoders import encode, width_of
+from laya.network.layouts import Layout, Padded
 
 HEAD_WIDTH = 64
 """Hidden units an attention head of the decision head has."""
 _ACT_FEATURES = 4
-
-
-class Unfilled(TorchFunctionMode):
-    """While it is entered, what this thread builds has parameters without memory or values, on torch's meta device.
-
-    Parameters start as ``torch.empty``, and buffers, which no file holds, from numbers (arange, zeros, full): so taking the memory
-    from the former alone leaves the latter real and right, where building on the meta device would lose them. Other threads
-    notice nothing.
-    """
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Sequence[type], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> Any:
-        options = dict(kwargs or {})
-        if func is torch.empty:
-            options["device"] = "meta"
-        return func(*args, **options)
 
 
 class _SelfAttention(nn.Module):
@@ -59,46 +44,41 @@ class HeadLayer(nn.Module):
         self.linear1 = nn.Linear(width, 4 * width)
         self.linear2 = nn.Linear(4 * width, width)
 
-    def forward(self, hidden: Tensor, mask: Tensor | None, positions: Tensor | None = None) -> Tensor:
-        """Computes the layer.
-
-        Args:
-            hidden: [B, L, d].
-            mask: [B, 1, 1, L] bool, True where a token stands; None if nothing is padded.
-            positions: [B, P] of positions whose output is wanted, or None for all L.
-
-        Returns:
-            [B, P, d], or [B, L, d].
-        """
-        width = hidden.shape[-1]
-        normed = self.norm1(hidden)
+    def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
+        """[N, d] of [N, d]: the layer at every token."""
         weight, bias = self.self_attn.in_proj_weight, self.self_attn.in_proj_bias
-        if positions is None:
-            query, key, value = F.linear(normed, weight, bias).chunk(3, dim=-1)
-        else:
-            hidden = _gather(hidden, positions)
-            query = F.linear(_gather(normed, positions), weight[:width], bias[:width])
-            key, value = F.linear(normed, weight[width:], bias[width:]).chunk(2, dim=-1)
-        attended = F.scaled_dot_product_attention(self._split(query), self._split(key), self._split(value), attn_mask=mask)
-        hidden = hidden + self.self_attn.out_proj(attended.transpose(1, 2).flatten(2))
-        return cast("Tensor", hidden + self.linear2(F.relu(self.linear1(self.norm2(hidden)))))
+        query, key, value = self._split(F.linear(self.norm1(hidden), weight, bias), 3)
+        return self._behind(hidden, layout.attend(query, key, value))
 
-    def _split(self, x: Tensor) -> Tensor:
-        return x.view(*x.shape[:-1], self.heads, -1).transpose(1, 2)
+    def at(self, places: Tensor, hidden: Tensor, layout: Layout) -> Tensor:
+        """[B, P, d] of [N, d]: the layer at the places [B, P] alone, each of which still sees its whole row."""
+        width = hidden.shape[-1]
+        weight, bias = self.self_attn.in_proj_weight, self.self_attn.in_proj_bias
+        normed = self.norm1(hidden)
+        (query,) = self._split(F.linear(layout.read(normed, places), weight[:width], bias[:width]), 1)
+        key, value = self._split(F.linear(normed, weight[width:], bias[width:]), 2)
+        return self._behind(layout.read(hidden, places), layout.attend_from(query, key, value))
+
+    def _split(self, x: Tensor, parts: int) -> tuple[Tensor, ...]:
+        return x.view(*x.shape[:-1], parts, self.heads, -1).unbind(-3)
+
+    def _behind(self, hidden: Tensor, attended: Tensor) -> Tensor:
+        hidden = hidden + self.self_attn.out_proj(attended.flatten(-2))
+        return cast("Tensor", hidden + self.linear2(F.relu(self.linear1(self.norm2(hidden)))))
 
 
 class DecisionModel(nn.Module):
     """An encoder with a decision head.
 
     Args:
-        encoder: A Hugging Face encoder with ``config.hidden_size``.
+        encoder: One of `laya.network.encoders`, or a Hugging Face encoder with ``config.hidden_size``.
         head_layers: Number of head layers.
         n_act: Outputs of the act head; entry 0 is the probability that acting on the top answer is right.
     """
 
     def __init__(self, encoder: nn.Module, head_layers: int = 2, n_act: int = 2) -> None:
         super().__init__()
-        width = int(cast("Any", encoder).config.hidden_size)
+        width = width_of(encoder)
         self.encoder = encoder
         self.head = nn.Module()
         self.head.layers = nn.ModuleList([HeadLayer(width) for _ in range(head_layers)])
@@ -107,7 +87,7 @@ class DecisionModel(nn.Module):
         self.act_head = nn.Sequential(nn.Linear(width + _ACT_FEATURES, 256), nn.GELU(), nn.Linear(256, n_act))
 
     def forward(self, ids: Tensor, mask: Tensor | None, type_ids: Tensor, markers: Tensor, marker_mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores the options of each row.
+        """Scores the options of padded rows.
 
         Args:
             ids: [B, L] token ids.
@@ -119,23 +99,35 @@ class DecisionModel(nn.Module):
         Returns:
             Logits [B, K], -inf where there is no option, and act probabilities [B, n_act]; both fp32.
         """
-        hidden = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
-        hidden = hidden + self.type_emb(type_ids)[:, None]
-        key_mask = None if mask is None else mask.bool()[:, None, None, :]
+        return self.score(ids, Padded(ids.shape[1], mask, ids.device), type_ids, markers, marker_mask)
+
+    def score(self, ids: Tensor, layout: Layout, type_ids: Tensor, markers: Tensor, marker_mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores the options of rows that lie as a layout says: ids are [N], all else and what is returned as in `forward`."""
+        hidden = encode(self.encoder, ids, layout) + layout.spread(self.type_emb(type_ids))
         # Only [CLS] and the markers are read behind the last layer.
         read = torch.cat([torch.zeros_like(markers[:, :1]), markers], dim=1)
-        layers = list(cast("nn.ModuleList", self.head.layers))
+        layers = [cast("HeadLayer", layer) for layer in cast("nn.ModuleList", self.head.layers)]
         for layer in layers[:-1]:
-            hidden = layer(hidden, key_mask)
-        hidden = layers[-1](hidden, key_mask, read) if layers else _gather(hidden, read)
-        logits = self.scorer(hidden[:, 1:]).squeeze(-1).float().masked_fill(~marker_mask, float("-inf"))
-        features = torch.cat([hidden[:, 0].float(), _act_features(logits, marker_mask)], dim=1)
-        act = self.act_head(features)
+            hidden = layer(hidden, layout)
+        found = layers[-1].at(read, hidden, layout) if layers else layout.read(hidden, read)
+        found = found.to(next(self.scorer.parameters()).dtype)  # what decides is computed in full precision, however the rest is
+        logits = self.scorer(found[:, 1:]).squeeze(-1).float().masked_fill(~marker_mask, float("-inf"))
+        act = self.act_head(torch.cat([found[:, 0], _act_features(logits, marker_mask).to(found.dtype)], dim=1))
         return logits, act.float().softmax(-1)
 
 
-def _gather(hidden: Tensor, positions: Tensor) -> Tensor:
-    return hidden.gather(1, positions[..., None].expand(-1, -1, hidden.shape[-1]))
+def in_precision(model: DecisionModel, dtype: torch.dtype) -> DecisionModel:
+    """The model with encoder and head layers in another type, as a copy that shares the rest; the very same one for fp32.
+
+    Scorer and act head stay as they are: they are small, and what they say is the answer.
+    """
+    if dtype == torch.float32:
+        return model
+    known: dict[int, Any] = {id(parameter): parameter for parameter in model.parameters()}
+    for part in (model.encoder, model.head, model.type_emb):
+        for parameter in part.parameters():
+            known[id(parameter)] = nn.Parameter(parameter.detach().to(dtype), requires_grad=False)
+    return copy.deepcopy(model, known)
 
 
 def _act_features(logits: Tensor, marker_mask: Tensor) -> Tensor:
