@@ -36,11 +36,11 @@ class Matrices:
 
 
 def matrices(checkpoint: Path) -> Matrices:
-    """Counts the matrix parameters of a checkpoint whose encoder is a BERT."""
+    """Counts the matrix parameters of a checkpoint whose encoder is a BERT or a ModernBERT."""
     encoder = json.loads((checkpoint / "encoder" / "config.json").read_text(encoding="utf-8"))
     head_layers = json.loads((checkpoint / "rl_agent_config.json").read_text(encoding="utf-8"))["head_layers"]
     width, inner = encoder["hidden_size"], encoder["intermediate_size"]
-    encoder_layer = 4 * width * width + 2 * width * inner
+    encoder_layer = 4 * width * width + (3 if encoder["model_type"] == "modernbert" else 2) * width * inner  # one of three is a gate
     head_layer = 4 * width * width + 2 * width * 4 * width
     useful = encoder["num_hidden_layers"] * encoder_layer + head_layers * head_layer
     return Matrices(useful, useful - (head_layer - 2 * width * width if head_layers else 0))
@@ -51,18 +51,19 @@ def flops(parameters: int, tokens: int) -> int:
     return 2 * parameters * tokens
 
 
-def matmul_rate(seconds: float) -> float:
-    """The fp32 matrix multiply rate of this machine with torch's default threads, in FLOP/s.
+def matmul_rate(seconds: float, dtype: str = "float32") -> float:
+    """The matrix multiply rate of this machine with torch's default threads, in FLOP/s.
 
     The best of many short measurements, because it stands for what the machine can do: whatever else runs can only slow it down.
 
     Args:
         seconds: How long to measure.
+        dtype: Name of the torch type.
     """
     import torch
 
-    a, b = torch.rand(_SIZE, _SIZE), torch.rand(_SIZE, _SIZE)
-    out = torch.empty(_SIZE, _SIZE)
+    a, b = (torch.rand(_SIZE, _SIZE).to(getattr(torch, dtype)) for _ in range(2))
+    out = torch.empty_like(a)
     best = 0.0
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:

@@ -9,6 +9,10 @@ from typing import Any
 
 TOLERANCE = 1e-3
 """Largest difference of a number that still counts as the same answer: answers carry 4 decimals, computed in fp32."""
+REDUCED_TOLERANCE = 0.01
+"""The same where one side computes in half precision."""
+REDUCED_MARGIN = 0.02
+"""Lead of the likeliest option below which half precision may decide otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,26 +24,46 @@ class Difference:
         where: Its place, such as ``[3].answers.topic.confidence``; empty if all numbers are equal.
         unlike: Places where anything else differs: a text, the keys, a length, a number that is not finite.
         flipped: Answers whose decision differs.
+        tolerance: Largest difference of a number that is allowed.
     """
 
     largest: float
     where: str
     unlike: tuple[str, ...]
     flipped: tuple[str, ...]
+    tolerance: float = TOLERANCE
 
     @property
     def same(self) -> bool:
         """Whether both sides gave the same answers."""
-        return self.largest <= TOLERANCE and not self.unlike and not self.flipped
+        return self.largest <= self.tolerance and not self.unlike and not self.flipped
 
 
-def compare(ours: Sequence[Any], theirs: Sequence[Any]) -> Difference:
-    """Compares results: every number, text and key, and the decision of every answer."""
+def compare(ours: Sequence[Any], theirs: Sequence[Any], reduced: bool = False) -> Difference:
+    """Compares results: every number, text and key, and the decision of every answer.
+
+    Args:
+        ours: Results, computed in fp32.
+        theirs: The same of another side.
+        reduced: Whether that side computes in half precision: probabilities may move a little then, and decisions change where nearly
+            nothing decided them. What is derived from them - confidences, levels - may move more, and is not compared.
+    """
+    if reduced:
+        ours, theirs = _probabilities(ours), _probabilities(theirs)
     found = list(_walk(list(ours), list(theirs), ""))
     numbers = [(distance, place) for distance, place in found if distance is not None]
     largest, where = max(numbers, default=(0.0, ""))
     unlike = tuple(place for distance, place in found if distance is None)
-    return Difference(largest, where, unlike, tuple(_flipped(ours, theirs)))
+    flipped = tuple(_flipped(ours, theirs, REDUCED_MARGIN if reduced else 0.0))
+    return Difference(largest, where, unlike, flipped, REDUCED_TOLERANCE if reduced else TOLERANCE)
+
+
+def _probabilities(results: Sequence[Any]) -> list[Any]:
+    kept = ("type", "choice", "probabilities", "noul")
+    return [
+        {"answers": {qid: {key: answer[key] for key in kept if key in answer} for qid, answer in result["answers"].items()}}
+        for result in results
+    ]
 
 
 def _walk(a: Any, b: Any, path: str) -> Iterator[tuple[float | None, str]]:
@@ -61,11 +85,11 @@ def _is_finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _flipped(ours: Sequence[Any], theirs: Sequence[Any]) -> Iterator[str]:
+def _flipped(ours: Sequence[Any], theirs: Sequence[Any], margin: float) -> Iterator[str]:
     for index, (left, right) in enumerate(zip(ours, theirs, strict=False)):
         for qid, answer in left["answers"].items():
             other = right["answers"].get(qid)
-            if other is None or _decision(answer) != _decision(other):
+            if other is None or (_decision(answer) != _decision(other) and _lead(answer) > margin):
                 yield f"[{index}].answers.{qid}"
 
 
@@ -74,3 +98,11 @@ def _decision(answer: Mapping[str, Any]) -> Any:
     if answer["type"] == "noul":
         return answer["noul"] > 0.5
     return answer.get("choice"), max(answer["probabilities"], key=answer["probabilities"].__getitem__)
+
+
+def _lead(answer: Mapping[str, Any]) -> float:
+    """By how much the likeliest option leads."""
+    if answer["type"] == "noul":
+        return abs(2 * float(answer["noul"]) - 1)
+    first, second, *_ = [*sorted(answer["probabilities"].values(), reverse=True), 0.0]
+    return float(first - second)

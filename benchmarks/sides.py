@@ -26,12 +26,12 @@ class Run(NamedTuple):
     """One timed call.
 
     Attributes:
-        seconds: Wall clock of `predict_batch` alone.
+        seconds: Wall clock of the call alone.
         results: What it returned.
     """
 
     seconds: float
-    results: list[Any]
+    results: Any
 
 
 class Side:
@@ -41,15 +41,19 @@ class Side:
         name: What tables call it.
         python: The interpreter whose `laya` it measures.
         options: Arguments of `predict_batch`, by keyword, beside states and questions.
+        load_options: Arguments of `Agent`, by keyword, beside checkpoint and device.
 
     Raises:
         WorkerError: The interpreter cannot be started.
     """
 
-    def __init__(self, name: str, python: str, options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, name: str, python: str, options: Mapping[str, Any] | None = None, load_options: Mapping[str, Any] | None = None
+    ) -> None:
         self.name = name
         self.about: dict[str, Any] = {}
         self._options = dict(options or {})
+        self._load_options = dict(load_options or {})
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115 it lives as long as the process
         try:
             self._process = subprocess.Popen(
@@ -65,12 +69,12 @@ class Side:
             raise WorkerError(f"{name}: {python} cannot be started: {error.strerror}") from None
 
     def load(self, checkpoint: Path) -> None:
-        """Loads a checkpoint folder; `about` holds the versions and the number of threads afterwards.
+        """Loads a checkpoint folder; `about` holds the versions, the number of threads and the precision afterwards.
 
         Raises:
             WorkerError: The package refuses it, or there is no such package.
         """
-        self.about = self._ask({"command": "load", "checkpoint": str(checkpoint)})
+        self.about = self._ask({"command": "load", "checkpoint": str(checkpoint), "options": self._load_options})
 
     def predict(self, states: Sequence[Any], questions: Mapping[str, Any]) -> Run:
         """Answers the questions about the states and times it.
@@ -78,8 +82,23 @@ class Side:
         Raises:
             WorkerError: The call failed.
         """
-        answer = self._ask({"command": "predict", "states": states, "questions": questions, "options": self._options})
-        return Run(answer["seconds"], answer["results"])
+        return self.call("predict_batch", states, questions, self._options)
+
+    def call(self, method: str, given: Any, questions: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> Run:
+        """Times a call of the agent.
+
+        Args:
+            method: Its name.
+            given: The state, or the states.
+            questions: The questions.
+            options: More arguments by keyword.
+
+        Raises:
+            WorkerError: The call failed.
+        """
+        command = {"command": "call", "method": method, "given": given, "questions": questions, "options": dict(options or {})}
+        answer = self._ask(command)
+        return Run(answer["seconds"], answer["result"])
 
     def _ask(self, command: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
@@ -120,7 +139,7 @@ def load_or_pad(side: Side, checkpoint: Path, scratch: Path) -> bool:
     Args:
         side: The side.
         checkpoint: The checkpoint's folder.
-        scratch: An empty folder for the copy.
+        scratch: A folder for the copy, which is not there yet.
 
     Returns:
         Whether a padded copy was needed.

@@ -3,8 +3,8 @@
 It imports the standard library and `laya` alone, and only what both packages of that name offer, so the same file runs in
 either environment. Commands, by their ``command``:
 
-    load     checkpoint: folder                                    -> laya, torch, threads
-    predict  states, questions, options: arguments by keyword      -> seconds, results
+    load     checkpoint: folder, options: arguments by keyword    -> laya, torch, threads, precision, reason, import_s, load_s
+    call     method, given: what about, questions, options         -> seconds, result
 
 An answer that failed is ``{"error": text}``. The process ends when its input does.
 """
@@ -32,28 +32,35 @@ def main() -> None:
         command = json.loads(line)
         try:
             if command["command"] == "load":
-                agent, answer = _load(command["checkpoint"])
+                agent, answer = _load(command["checkpoint"], command["options"])
             else:
-                answer = _predict(agent, command)
+                answer = _call(agent, command)
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
 
-def _load(checkpoint: str) -> tuple[Any, dict[str, Any]]:
+def _load(checkpoint: str, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    begun = time.perf_counter()
     import laya
 
-    # Without a device, both packages take a GPU if there is one, and not in fp32.
-    agent = laya.Agent(checkpoint, device="cpu")
+    imported = time.perf_counter()
+    # Without a device, both packages take a GPU if there is one.
+    agent = laya.Agent(checkpoint, device="cpu", **options)
+    loaded = time.perf_counter()
     torch = sys.modules["torch"]  # whichever the package computes with; importing it here could load another
-    return agent, {"laya": version("laya"), "torch": version("torch"), "threads": torch.get_num_threads()}
+    about = {"laya": version("laya"), "torch": version("torch"), "threads": torch.get_num_threads()}
+    told = agent.describe() if hasattr(agent, "describe") else {}
+    about |= {"precision": told.get("precision", ""), "reason": told.get("precision_reason", "")}
+    return agent, {**about, "import_s": imported - begun, "load_s": loaded - imported}
 
 
-def _predict(agent: Any, command: dict[str, Any]) -> dict[str, Any]:
-    start = time.perf_counter()
-    results = agent.predict_batch(command["states"], command["questions"], **command["options"])
-    return {"seconds": time.perf_counter() - start, "results": results}
+def _call(agent: Any, command: dict[str, Any]) -> dict[str, Any]:
+    method = getattr(agent, command["method"])
+    begun = time.perf_counter()
+    result = method(command["given"], command["questions"], **command["options"])
+    return {"seconds": time.perf_counter() - begun, "result": result}
 
 
 if __name__ == "__main__":

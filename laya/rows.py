@@ -39,15 +39,17 @@ class RowBuilder:
         return self._heads(questions, max_len, head_max_len)
 
     def states(self, states: Sequence[Any], tokenize: bool = True) -> list[EncodedState]:
-        """Tokenizes states, or only looks them over.
+        """Tokenizes states, or only looks them over. Equal ones are tokenized once and are one object.
 
         Raises:
             TypeError: A state is None, or holds something that JSON cannot; the message names it.
             ValueError: A state holds a value that JSON cannot.
         """
-        texts = [serialize(state, f"states[{index}]") for index, state in enumerate(states)]
-        ids: Sequence[Sequence[int]] = self._tokenizer.encode(texts) if tokenize else [()] * len(texts)
-        return [EncodedState(part, isinstance(state, list)) for part, state in zip(ids, states, strict=True)]
+        keys = [(serialize(state, f"states[{index}]"), isinstance(state, list)) for index, state in enumerate(states)]
+        distinct = list(dict.fromkeys(keys))
+        ids: Sequence[Sequence[int]] = self._tokenizer.encode([text for text, _ in distinct]) if tokenize else [()] * len(distinct)
+        encoded = {key: EncodedState(part, key[1]) for key, part in zip(distinct, ids, strict=True)}
+        return [encoded[key] for key in keys]
 
     def row(self, head: Head, state: EncodedState, max_len: int) -> tuple[TokenSequence, int]:
         """One row, and how many tokens of the state it had to drop; see `laya.sequences.build_sequence`."""

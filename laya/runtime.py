@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from laya.answers import MODEL_NAME, Result, decode_answer
@@ -239,15 +240,16 @@ class AgentRuntime(LongStateCalls):
         heads = self._rows.heads(questions, budgets.max_len, budgets.head_max_len)
         if encoded is None:
             encoded = self._rows.states(ctx.states, tokenize=bool(questions))
-        rows = [self._rows.row(head, state, budgets.max_len) for state in encoded for head in heads]
-        scores = iter(self._engine.score([row for row, _ in rows], passes.max_rows, passes.sort))
+        # States that are equal are one object, and their rows are computed once.
+        rows = {id(state): [self._rows.row(head, state, budgets.max_len) for head in heads] for state in encoded}
+        found = iter(self._engine.score([row for of_state in rows.values() for row, _ in of_state], passes.max_rows, passes.sort))
+        scores = {key: list(islice(found, len(heads))) for key in rows}
         temperatures = {lang: [self._temperatures.of(question, lang) for question in questions] for lang in set(langs)}
         results = []
-        for index, (state, lang) in enumerate(zip(encoded, langs, strict=True)):
+        for state, lang in zip(encoded, langs, strict=True):
             answers = {}
-            for question, temperature in zip(questions, temperatures[lang], strict=True):
-                score = next(scores)
+            for question, temperature, score in zip(questions, temperatures[lang], scores[id(state)], strict=True):
                 answers[question.qid] = decode_answer(question, score.logits, score.act_probability, temperature)
-            usage = usage_of(heads, rows[index * len(heads) : (index + 1) * len(heads)], len(state.ids))
+            usage = usage_of(heads, rows[id(state)], len(state.ids))
             results.append({"model": MODEL_NAME, "answers": answers, "usage": usage})
         return results

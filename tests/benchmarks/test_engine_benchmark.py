@@ -15,9 +15,12 @@ from safetensors.numpy import load_file
 import laya
 from benchmarks import engine
 from benchmarks.ceiling import flops, matmul_rate, matrices
+from benchmarks.checkpoints import ENCODERS
+from benchmarks.checkpoints import MINI as CHECKPOINT
 from benchmarks.differences import Difference, compare
-from benchmarks.engine import CHECKPOINT, main, take_turns
+from benchmarks.engine import main, take_turns
 from benchmarks.report import summarize
+from benchmarks.settings import PEER, Setting
 from benchmarks.sides import Run, Side, WorkerError, pad_pooler
 from benchmarks.workload import MAX_WORDS, MEDIAN_WORDS, QUESTIONS, WORDS, make_states
 from laya.tokenizer import Tokenizer
@@ -89,7 +92,7 @@ def test_what_a_library_prints_or_reads_does_not_reach_the_protocol(tmp_path: Pa
         "sys.modules['torch'] = types.SimpleNamespace(get_num_threads=lambda: 7)\n"
         "print('hello')\n"
         "class Agent:\n"
-        "    def __init__(self, path, device): os.system('echo from a child')\n"
+        "    def __init__(self, path, device, **options): os.system('echo from a child')\n"
         "    def predict_batch(self, states, questions, **options):\n"
         "        os.write(1, b'noise')\n"
         "        return [[sys.stdin.read(), options]]\n"
@@ -209,17 +212,50 @@ def test_sides_take_turns_in_flipped_order() -> None:
     assert [[run.results for run in runs] for runs in turns] == [[["a"], ["b"]]] * 3
 
 
+ABOUT = {"laya": "1", "torch": "2", "threads": 3, "precision": "", "reason": ""}
+
+
 def test_report_takes_medians_of_times_and_of_paired_ratios(results: list[Any]) -> None:
-    about = {"laya": "1", "torch": "2", "threads": 3}
-    turns = [[Run(ours, results), Run(theirs, results)] for ours, theirs in [(1.0, 2.0), (2.0, 8.0), (4.0, 12.0)]]
+    moved = copy.deepcopy(results)
+    probabilities = moved[0]["answers"]["topic"]["probabilities"]
+    for label, shift in zip(probabilities, (0.004, -0.004), strict=False):
+        probabilities[label] += shift
+    settings = [
+        (Setting("ours, fp32", True, True), ABOUT),
+        (Setting("ours, auto", True, False), {**ABOUT, "precision": "bfloat16", "reason": "it pays"}),
+        (Setting("peer", False, True), ABOUT),
+        (Setting("peer, fast", False, False), ABOUT),
+        (Setting("peer, sorted", False, True), ABOUT),
+    ]
+    seconds = [(1.0, 0.5, 4.0, 1.0, 2.0), (2.0, 1.0, 9.0, 2.0, 8.0), (4.0, 2.0, 16.0, 4.0, 12.0)]
+    turns = [[Run(time, moved if index == 1 else results) for index, time in enumerate(times)] for times in seconds]
     counted = matrices(CHECKPOINT)
-    report = summarize([("a", about), ("b", about)], turns, 1e12, counted, 0, [])
-    assert [side.median_seconds for side in report.sides] == [2.0, 8.0]
-    assert (report.ratios, report.ratio) == ([2.0, 4.0, 3.0], 3.0)
+    report = summarize(settings, turns, {"float32": 1e12, "bfloat16": 4e12}, counted, "mini", 0, [])
+    assert [side.median_seconds for side in report.sides] == [2.0, 1.0, 9.0, 2.0, 8.0]
+    assert [(found.ours, found.peer, found.ratio) for found in report.comparisons] == [
+        ("ours, fp32", "as it comes: peer", 4.0),
+        ("ours, fp32", "its best in fp32: peer, sorted", 3.0),
+        ("ours, fp32", "its best: peer, fast", 1.0),
+        ("ours, auto", "as it comes: peer", 8.0),
+        ("ours, auto", "its best in fp32: peer, sorted", 6.0),
+        ("ours, auto", "its best: peer, fast", 2.0),
+    ]
     assert report.tokens == sum(result["usage"]["input_tokens"] for result in results)
     assert report.sides[0].decisions_per_second == 12 / 2.0
-    assert report.useful_flops == 2 * counted.useful * report.tokens / 2.0
+    assert report.useful_flops == {"ours, fp32": counted.useful * report.tokens, "ours, auto": 2 * counted.useful * report.tokens}
     assert report.same
+    assert report.sides[1].difference is not None
+    assert report.sides[1].difference.largest == pytest.approx(0.004)
+
+
+def test_half_precision_may_move_a_little_and_decide_what_nothing_decided(results: list[Any]) -> None:
+    def answered(share: float) -> list[Any]:
+        return [{"answers": {"q": {"type": "noul", "noul": share, "confidence": share}}}]
+
+    for ours, theirs, same in ((0.495, 0.503, True), (0.495, 0.507, False), (0.485, 0.494, True), (0.4905, 0.5, True)):
+        assert compare(answered(ours), answered(theirs), reduced=True).same is same
+    assert compare(answered(0.48), answered(0.509), reduced=True).flipped
+    assert not compare(answered(0.495), answered(0.503)).same
 
 
 def test_work_is_counted_by_the_matrices_of_the_checkpoint() -> None:
@@ -229,6 +265,14 @@ def test_work_is_counted_by_the_matrices_of_the_checkpoint() -> None:
     assert counted.executed == 4 * layer + 2 * 384 * 384
     assert flops(counted.useful, 10) == 100 * layer
     assert matmul_rate(0.01) > 1e6
+    assert matmul_rate(0.01, "bfloat16") > 1e6
+
+
+def test_a_modernbert_has_gates(tmp_path: Path) -> None:
+    (tmp_path / "encoder").mkdir()
+    (tmp_path / "encoder" / "config.json").write_text(json.dumps(ENCODERS["modernbert-base"]))
+    (tmp_path / "rl_agent_config.json").write_text('{"head_layers": 2}')
+    assert matrices(tmp_path).useful == 22 * (4 * 768 * 768 + 3 * 768 * 1152) + 2 * 12 * 768 * 768
 
 
 @pytest.mark.parametrize(
@@ -245,23 +289,24 @@ def test_bad_arguments_end_with_2_and_one_line(arguments: list[str], capsys: pyt
 def test_one_side_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--states", "4", "--rounds", "2", "--json", str(tmp_path / "bench.json")]) == 0
     said = json.loads((tmp_path / "bench.json").read_text())
-    assert len(said["sides"]) == 1
+    assert [side["name"] for side in said["sides"]] == ["ours, fp32", "ours, auto"]
     assert len(said["sides"][0]["seconds"]) == 2
-    assert said["ratio"] is None
+    assert said["comparisons"] == []
     assert "--help says how to set up the peer" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.slow
 def test_two_sides(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--states", "2", "--rounds", "1", "--peer", sys.executable]
+    monkeypatch.setattr(engine, "PEER", (PEER[0], PEER[2]))
     report = engine.measure(sys.executable, rounds=1, count=2, seed=0)
-    assert [side.laya for side in report.sides] == [laya.__version__] * 2
+    assert [side.laya for side in report.sides] == [laya.__version__] * 4
     assert report.notes == []
     monkeypatch.setattr(engine, "measure", lambda *_: report)
     assert main(arguments) == 0
     spoilt = Difference(0.5, "[0].answers.topic.confidence", (), ("[1].answers.reply",))
-    monkeypatch.setattr(engine, "measure", lambda *_: dataclasses.replace(report, difference=spoilt))
+    report.sides[2] = dataclasses.replace(report.sides[2], difference=spoilt)
     capsys.readouterr()
     assert main(arguments) == 1
     said = " ".join(capsys.readouterr().out.split())
-    assert "THE ANSWERS DIFFER: numbers differ by up to 0.5 (at [0].answers.topic.confidence); decisions differ (1, the first at" in said
+    assert "peer: THE ANSWERS DIFFER: numbers differ by up to 0.5 (at [0].answers.topic.confidence); decisions differ (1," in said

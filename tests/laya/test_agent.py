@@ -377,6 +377,20 @@ class TestCalls:
             assert found["usage"] == wanted["usage"]
             assert found["answers"]["refund"]["noul"] == pytest.approx(wanted["answers"]["refund"]["noul"], abs=0.05)
 
+    def test_equal_states_are_computed_once_and_their_results_are_apart(self, quiet_folder: Path) -> None:
+        agent = laya.load(str(quiet_folder), device="cpu")
+        turns: list[Any] = [{"role": "user", "content": PARCEL}]
+        states = [PARCEL, turns, PARCEL, json.dumps(turns), turns, PARCEL]
+        found = agent.predict_batch(states, {"refund": REFUND}, lang=[None, None, "de", None, None, None])
+        assert agent.stats().rows <= 3
+        alone = [agent.system_one(state, {"refund": REFUND}) for state in states]
+        assert [result["usage"] for result in found] == [result["usage"] for result in alone]
+        for result, wanted in zip(found, alone, strict=True):
+            assert result["answers"]["refund"]["noul"] == pytest.approx(wanted["answers"]["refund"]["noul"], abs=2e-4)
+        found[0]["answers"]["refund"]["noul"] = 7.0
+        assert found[2]["answers"]["refund"]["noul"] != 7.0
+        assert len({id(result["usage"]) for result in found}) == len(states)
+
     def test_a_call_leaves_torch_as_it_was(self, tiny: laya.Agent) -> None:
         import torch
 
